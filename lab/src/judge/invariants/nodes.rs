@@ -1,0 +1,118 @@
+//! Invariants 6, 8 and 11: what happens to nodes. Pure.
+use std::collections::BTreeMap;
+
+use crate::judge::Object;
+use crate::judge::analysis::{Case, What, pods_that_stay};
+use crate::judge::history::{Cause, State};
+use crate::judge::object::{Detail, Kind, Node, Uid};
+
+/// The claim of a relocation on a node.
+const CLAIMED_BY: &str = "relocation.sh/claimed-by";
+
+/// 6: when we deleted a `NodeClaim` or Node, its node had no pods but those of a `DaemonSet`, mirror and finished ones, and
+/// no `VolumeAttachment`; and where the bodies are known the request named the UID. Never a collection of them.
+pub(super) fn deleted_only_when_empty(case: &Case) -> Vec<String> {
+    let mut out: Vec<String> = case
+        .our_requests()
+        .filter(|e| matches!(e.resource.as_str(), "nodes" | "nodeclaims"))
+        .filter_map(|e| match e.verb.as_str() {
+            "deletecollection" => Some(format!("a whole collection was deleted: {e}")),
+            "delete" if e.is_by_name_alone() => {
+                Some(format!("a delete without preconditions.uid: {e}"))
+            }
+            _ => None,
+        })
+        .collect();
+    let mut state = State::default();
+    let mut deeds = case.deeds.iter().peekable();
+    for (index, change) in case.history.changes.iter().enumerate() {
+        if let Some(deed) = deeds.next_if(|d| d.index == index)
+            && deed.what == What::Deleted
+        {
+            let node = match &change.object.detail {
+                Detail::NodeClaim { node, .. } => node.as_str(),
+                _ => change.object.name.as_str(),
+            };
+            let pods: Vec<_> = pods_that_stay(&state, node)
+                .map(ToString::to_string)
+                .collect();
+            if !pods.is_empty() {
+                out.push(format!(
+                    "{} was deleted with {}: {}",
+                    change.object,
+                    pods.join(", "),
+                    deed.request
+                ));
+            }
+            for attachment in state
+                .all(Kind::VolumeAttachment)
+                .filter(|a| matches!(&a.detail, Detail::Attachment { node: at } if at == node))
+            {
+                out.push(format!(
+                    "{} was deleted with {attachment}: {}",
+                    change.object, deed.request
+                ));
+            }
+        }
+        state.apply(change);
+    }
+    out
+}
+
+/// 8: a node that was cordoned at the start mark is not uncordoned by us, not even for a while.
+pub(super) fn foreign_cordons_stay(case: &Case) -> Vec<String> {
+    let cordoned = |o: &Object| o.node().is_some_and(Node::cordoned);
+    let mut out = Vec::new();
+    let mut now: BTreeMap<&Uid, bool> = case
+        .start
+        .all(Kind::Node)
+        .filter(|n| cordoned(n))
+        .map(|n| (&n.uid, true))
+        .collect();
+    for change in case
+        .history
+        .changes
+        .iter()
+        .filter(|c| c.cause == Cause::Modified && c.at > case.from)
+    {
+        let Some(was) = now.get_mut(&change.object.uid) else {
+            continue;
+        };
+        let is = cordoned(&change.object);
+        let lifted = std::mem::replace(was, is) && !is;
+        if lifted && let Some(request) = case.our_write_of(change, "unschedulable") {
+            out.push(format!(
+                "{} was cordoned before the start and was uncordoned: {request}",
+                change.object
+            ));
+        }
+    }
+    out
+}
+
+/// 11: the claim on a node never passes from one relocation to another without having been given up between.
+pub(super) fn one_claim(case: &Case) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut claims: BTreeMap<&Uid, &str> = BTreeMap::new();
+    for change in case
+        .history
+        .changes
+        .iter()
+        .filter(|c| c.object.kind == Kind::Node)
+    {
+        let before = claims.remove(&change.object.uid);
+        let Some(now) = change.object.annotations.get(CLAIMED_BY) else {
+            continue;
+        };
+        claims.insert(&change.object.uid, now);
+        if let Some(before) = before
+            && before != now
+        {
+            out.push(format!(
+                "{}: the claim passed from {before} to {now} at {} (revision {})",
+                change.object, change.at, change.revision
+            ));
+        }
+    }
+    out
+}

@@ -1,0 +1,326 @@
+//! The `NodeRelocation` resource: what a person asks for. Pure: no kube client.
+//!
+//! Every field has a default but `spec.nodes`, and every field here does what it says in this version.
+
+#![allow(
+    clippy::doc_markdown,
+    reason = "the comments are the text of `kubectl explain`, which shows backticks as they are"
+)]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::schema;
+use super::status::NodeRelocationStatus;
+
+/// What to relocate and how. Everything has a default but nodes.
+#[derive(kube::CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "relocation.sh",
+    version = "v1alpha1",
+    kind = "NodeRelocation",
+    plural = "noderelocations",
+    shortname = "nrel",
+    category = "relocation",
+    category = "karpenter",
+    status = "NodeRelocationStatus",
+    derive = "PartialEq",
+    doc = "NodeRelocation empties the selected nodes once: it makes room on other nodes first, moves every pod within its PodDisruptionBudget, and removes the nodes when they are empty. It runs to completion, as a Job does. Deleting it before the end puts back what can be put back.",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "True when the relocation finished well."
+    ),
+    printcolumn(
+        name = "Stage",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        description = "How far the relocation has come: the stage of the node that is furthest behind."
+    ),
+    printcolumn(
+        name = "Nodes",
+        type_ = "string",
+        json_path = ".status.progress.nodes",
+        description = "Selected nodes that are done, of all."
+    ),
+    printcolumn(
+        name = "Pods",
+        type_ = "string",
+        json_path = ".status.progress.pods",
+        description = "Pods that have been moved, of all that have to be."
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since the relocation was created."
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        description = "What the relocation is doing or waiting for."
+    ),
+    printcolumn(
+        name = "Started",
+        type_ = "date",
+        priority = 1,
+        json_path = ".status.startTime",
+        description = "Time since the nodes were selected."
+    ),
+    printcolumn(
+        name = "Completed",
+        type_ = "date",
+        priority = 1,
+        json_path = ".status.completionTime",
+        description = "Time since the relocation ended."
+    ),
+    validation = (
+        "size(self.metadata.name) <= 63",
+        "metadata.name: at most 63 characters, since it is a label value on the placeholders"
+    ),
+    validation = fixed(".spec.nodes", "self.spec.nodes == oldSelf.spec.nodes"),
+    validation = fixed(".spec.replacement.strategy", "self.spec.replacement.strategy == oldSelf.spec.replacement.strategy"),
+    validation = fixed(".spec.replacement.image", "self.spec.replacement.image == oldSelf.spec.replacement.image"),
+    validation = fixed(".spec.workloads.strategy", "self.spec.workloads.strategy == oldSelf.spec.workloads.strategy"),
+    validation = fixed(".spec.workloads.settleSeconds", "self.spec.workloads.settleSeconds == oldSelf.spec.workloads.settleSeconds"),
+    validation = fixed(".spec.protection", "self.spec.protection == oldSelf.spec.protection"),
+    validation = fixed(".spec.afterDrain", "self.spec.afterDrain == oldSelf.spec.afterDrain"),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRelocationSpec {
+    /// Which nodes to empty: the selected nodes. At least one of names, selector and nodePools; all that are given must
+    /// match. Resolved once, at the start, and then recorded in status.nodes with their UIDs: a node that matches later
+    /// is not added. Immutable once started.
+    pub nodes: NodeSelection,
+
+    /// How room for the pods is made on other nodes, the replacements, before any pod moves.
+    #[serde(default)]
+    pub replacement: Replacement,
+
+    /// How the pods move, and how many at a time.
+    #[serde(default)]
+    pub workloads: Workloads,
+
+    /// Which pods Karpenter must leave alone meanwhile. Immutable once started.
+    #[serde(default)]
+    pub protection: Protection,
+
+    /// What becomes of a selected node that is empty: only DaemonSet, static and finished pods are left, and no volume
+    /// is attached. Delete (default): its NodeClaim is deleted, by UID, and with it the machine; a node without a
+    /// NodeClaim stays cordoned, for its autoscaler to remove. Keep: it stays, cordoned. Uncordon: it stays and takes
+    /// pods again; a cordon that was there before the relocation stays. Immutable once started.
+    #[serde(default)]
+    pub after_drain: AfterDrain,
+}
+
+/// A rule by which a field keeps its value from the moment at which the relocation has started: the plan was made from
+/// it, and what has been done can't be done differently any more. Timeouts and `maxConcurrent` are left out on purpose:
+/// they are what people turn while it runs.
+fn fixed(field: &str, unchanged: &str) -> kube::core::Rule {
+    let name = field.trim_start_matches('.');
+    kube::core::Rule::new(format!("!has(oldSelf.status) || !has(oldSelf.status.startTime) || {unchanged}"))
+        .message(
+            format!("{name} is immutable once the relocation has started: delete this NodeRelocation and create another one; the timeouts and spec.workloads.maxConcurrent may still change")
+                .as_str(),
+        )
+        .field_path(field)
+        .reason(kube::core::Reason::FieldValueForbidden)
+}
+
+/// Which nodes to empty.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.names) || has(self.selector) || has(self.nodePools)",
+    "message": "spec.nodes: give at least one of spec.nodes.names, spec.nodes.selector and spec.nodes.nodePools"
+}]))]
+pub struct NodeSelection {
+    /// Names of Nodes, each once. 1 to 1000. Default: nodes of any name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::node_names")]
+    pub names: Vec<String>,
+
+    /// Labels of the Nodes. An empty selector is refused. Default: nodes with any labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::node_selector")]
+    pub selector: Option<LabelSelector>,
+
+    /// Names of Karpenter NodePools, each once; nodes of any of them match, by their label karpenter.sh/nodepool or
+    /// karpenter.sh/provisioner-name. 1 to 100. Default: nodes of any pool, and of none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::node_pools")]
+    pub node_pools: Vec<String>,
+
+    /// Which of the matching nodes. Any (default): all of them. Drifted: only those whose NodeClaim has the condition
+    /// Drifted=True, which Karpenter sets when a node no longer is what its NodePool asks for.
+    #[serde(default)]
+    pub state: NodeState,
+
+    /// Most nodes that may match. When more do, nothing starts and the relocation is Blocked: the selection is never
+    /// cut silently. 1 to 1000. Default: 50.
+    #[serde(default = "default_limit")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub limit: u32,
+}
+
+fn default_limit() -> u32 {
+    50
+}
+
+/// Which of the matching nodes are selected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NodeState {
+    /// All of them.
+    #[default]
+    Any,
+    /// Only those whose `NodeClaim` has the condition Drifted=True.
+    Drifted,
+}
+
+words!(NodeState: Any, Drifted);
+
+/// How room is made on other nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Replacement {
+    /// How room is made. Mirror (default): one placeholder, a pod that does nothing, for each pod that has to move, with
+    /// the same requests, node affinity and tolerations; an autoscaler launches the nodes that they need, and they give
+    /// way to the real pods. None: nothing is made; the pods go where there is room. Immutable once started.
+    pub strategy: ReplacementStrategy,
+
+    /// Container image of the placeholders. It is started without a command and must run until it is stopped, under any
+    /// user. 1 to 512 characters. Default: registry.k8s.io/pause:3.10. Immutable once started.
+    #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [{
+        "rule": "self.matches('^[^ \\t\\r\\n]+$')",
+        "message": "spec.replacement.image: an image reference without spaces, such as registry.k8s.io/pause:3.10"
+    }]))]
+    pub image: String,
+
+    /// How long a placeholder may take until it is placed on a node that is Ready, in seconds. One that takes longer
+    /// while no pod has moved yet ends the relocation, and all is put back; one that does so later is a blocker.
+    /// 30 to 86400. Default: 900. It may change while the relocation runs.
+    #[schemars(range(min = 30, max = 86400))]
+    pub timeout_seconds: u32,
+}
+
+impl Default for Replacement {
+    fn default() -> Self {
+        Self {
+            strategy: ReplacementStrategy::Mirror,
+            image: "registry.k8s.io/pause:3.10".into(),
+            timeout_seconds: 900,
+        }
+    }
+}
+
+/// How room is made on other nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReplacementStrategy {
+    /// One placeholder for each pod that has to move, shaped like it.
+    #[default]
+    Mirror,
+    /// Nothing is made: the pods go where there is room.
+    None,
+}
+
+words!(ReplacementStrategy: Mirror, None);
+
+/// How the pods move.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Workloads {
+    /// How the pods of a workload move. Auto (default): a Deployment is restarted, as by kubectl rollout restart, when its
+    /// rolling update surges and half of its pods or more are on selected nodes, or its PodDisruptionBudget never allows
+    /// an eviction; all other pods are evicted. RolloutRestart: every Deployment that can be restarted is, even when that
+    /// moves more pods than necessary; a paused one is a blocker; all other pods are evicted. Evict: all pods are evicted,
+    /// one at a time for each workload. What was chosen and why is in status.workloads. Immutable once started.
+    pub strategy: WorkloadStrategy,
+
+    /// Most pods that are on the move at a time, over all workloads of the relocation. 1 to 1000. Default: 10. It may
+    /// change while the relocation runs.
+    #[schemars(range(min = 1, max = 1000))]
+    pub max_concurrent: u32,
+
+    /// How long a workload settles, in seconds: the wait after a moved pod is Ready, before the next pod of the same
+    /// workload moves. 0 to 86400. Default: 0. Immutable once started.
+    #[schemars(range(min = 0, max = 86400))]
+    pub settle_seconds: u32,
+}
+
+impl Default for Workloads {
+    fn default() -> Self {
+        Self {
+            strategy: WorkloadStrategy::Auto,
+            max_concurrent: 10,
+            settle_seconds: 0,
+        }
+    }
+}
+
+/// How a person wants the pods to move; what came of it is a [`MoveStrategy`](super::status::MoveStrategy).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WorkloadStrategy {
+    /// The gentlest way that the workload allows.
+    #[default]
+    Auto,
+    /// A rollout restart where the workload can be restarted, evictions otherwise.
+    RolloutRestart,
+    /// Evictions, one at a time for each workload.
+    Evict,
+}
+
+words!(WorkloadStrategy: Auto, RolloutRestart, Evict);
+
+/// Which pods Karpenter must leave alone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.selector) || self.pods == 'Stateful'",
+    "message": "spec.protection.selector adds to the pods that spec.protection.pods Stateful protects: set spec.protection.pods to Stateful, or leave spec.protection.selector out",
+    "fieldPath": ".selector"
+}]))]
+pub struct Protection {
+    /// Which pods on the selected nodes carry karpenter.sh/do-not-disrupt until they are moved, so that Karpenter does
+    /// not evict them meanwhile. Stateful (default): those of a StatefulSet, those with a PersistentVolumeClaim, and
+    /// those that the selector matches. All: every pod that has to move. None: no pod. The nodes, old and new, always
+    /// carry it while the relocation runs. One that was there before stays.
+    pub pods: ProtectedPods,
+
+    /// Labels of further pods to protect as stateful; only with pods Stateful. An empty selector is refused. Default:
+    /// no further pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pod_selector")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// Which pods carry do-not-disrupt meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ProtectedPods {
+    /// Those of a `StatefulSet`, those with a `PersistentVolumeClaim`, and those that the selector matches.
+    #[default]
+    Stateful,
+    /// Every pod that has to move.
+    All,
+    /// No pod.
+    None,
+}
+
+words!(ProtectedPods: Stateful, All, None);
+
+/// What becomes of a selected node that is empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AfterDrain {
+    /// Its `NodeClaim` is deleted; a node without one stays cordoned.
+    #[default]
+    Delete,
+    /// It stays, cordoned.
+    Keep,
+    /// It stays and takes pods again.
+    Uncordon,
+}
+
+words!(AfterDrain: Delete, Keep, Uncordon);

@@ -1,0 +1,211 @@
+//! The bounds and rules of the schema that a derive can't express: lists of names, label selectors, conditions. Pure.
+//!
+//! Each rule has a message that names the field and says what is allowed; the API server's own messages (for a bound or
+//! a list type) name the field too. No rule uses CEL libraries that came after Kubernetes 1.25, so that the CRD installs
+//! on the clusters that old versions of Karpenter run on.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+use super::conditions::MAX_MESSAGE_BYTES;
+
+/// A DNS subdomain in the sense of Kubernetes: what an object may be called.
+const DNS_SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
+/// A label key, with or without a prefix.
+const LABEL_KEY: &str =
+    r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
+
+/// A label value; it may be empty.
+const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
+
+/// Longest label key: a prefix of 253, a slash, a name of 63.
+const LABEL_KEY_LENGTH: u32 = 317;
+
+/// Longest label value.
+const LABEL_VALUE_LENGTH: u32 = 63;
+
+/// Most entries of `matchLabels`, of `matchExpressions`, and most values of one expression. Far more than a person
+/// writes, and little enough for the cost budget of the rules.
+const SELECTOR_ENTRIES: u32 = 32;
+
+/// `spec.nodes.names`.
+pub(super) fn node_names(_: &mut SchemaGenerator) -> Schema {
+    names(
+        "spec.nodes.names: each is the name of a Node: lowercase letters, digits, '-' and '.', such as ip-10-0-1-7.ec2.internal",
+        253,
+        1000,
+    )
+}
+
+/// `spec.nodes.nodePools`. The name of a pool is a label value on its nodes, hence the length.
+pub(super) fn node_pools(_: &mut SchemaGenerator) -> Schema {
+    names(
+        "spec.nodes.nodePools: each is the name of a NodePool: lowercase letters, digits, '-' and '.', such as apps",
+        LABEL_VALUE_LENGTH,
+        100,
+    )
+}
+
+/// A set of object names: not empty when it is given, since `names: []` out of a template would otherwise select by the
+/// other fields alone, which is more than was asked for.
+fn names(message: &str, length: u32, items: u32) -> Schema {
+    json_schema!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": items,
+        "x-kubernetes-list-type": "set",
+        "items": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": length,
+            "x-kubernetes-validations": [{"rule": format!("self.matches('{DNS_SUBDOMAIN}')"), "message": message}],
+        },
+    })
+}
+
+/// `spec.nodes.selector`.
+pub(super) fn node_selector(_: &mut SchemaGenerator) -> Schema {
+    selector("spec.nodes.selector")
+}
+
+/// `spec.protection.selector`.
+pub(super) fn pod_selector(_: &mut SchemaGenerator) -> Schema {
+    selector("spec.protection.selector")
+}
+
+/// A label selector with bounds. An empty one, which in Kubernetes matches everything, is refused: it is far more often
+/// a template that came out empty than a wish.
+fn selector(field: &str) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "x-kubernetes-validations": [{
+            "rule": "(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",
+            "message": format!("{field} is empty and would match everything: give matchLabels or matchExpressions, or leave {field} out"),
+        }],
+        "properties": {
+            "matchLabels": {
+                "description": "Labels that must be there with these values. At most 32.",
+                "type": "object",
+                "maxProperties": SELECTOR_ENTRIES,
+                "additionalProperties": {"type": "string", "maxLength": LABEL_VALUE_LENGTH},
+                "x-kubernetes-validations": [
+                    {
+                        "rule": format!("self.all(key, size(key) <= {LABEL_KEY_LENGTH} && key.matches('{LABEL_KEY}'))"),
+                        "message": format!("{field}.matchLabels: each key is a label key, such as app or example.com/team"),
+                    },
+                    {
+                        "rule": format!("self.all(key, self[key].matches('{LABEL_VALUE}'))"),
+                        "message": format!("{field}.matchLabels: each value is a label value: at most {LABEL_VALUE_LENGTH} letters, digits, '-', '_' and '.'"),
+                    },
+                ],
+            },
+            "matchExpressions": {
+                "description": "Conditions on labels; all of them must hold. At most 32.",
+                "type": "array",
+                "maxItems": SELECTOR_ENTRIES,
+                "x-kubernetes-list-type": "atomic",
+                "items": expression(&format!("{field}.matchExpressions")),
+            },
+        },
+    })
+}
+
+fn expression(field: &str) -> Schema {
+    json_schema!({
+        "description": "One condition on a label.",
+        "type": "object",
+        "required": ["key", "operator"],
+        "x-kubernetes-validations": [{
+            "rule": "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values) || size(self.values) == 0",
+            "message": format!("{field}: values are required with operator In and NotIn, and not allowed with Exists and DoesNotExist"),
+        }],
+        "properties": {
+            "key": {
+                "description": "The label key.",
+                "type": "string",
+                "minLength": 1,
+                "maxLength": LABEL_KEY_LENGTH,
+                "x-kubernetes-validations": [{
+                    "rule": format!("self.matches('{LABEL_KEY}')"),
+                    "message": format!("{field}: key is a label key, such as app or example.com/team"),
+                }],
+            },
+            "operator": {
+                "description": "In: the label has one of the values. NotIn: it has none of them, or is not there. Exists: it is there. DoesNotExist: it is not.",
+                "type": "string",
+                "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+            },
+            "values": {
+                "description": "The values for In and NotIn. At most 32.",
+                "type": "array",
+                "maxItems": SELECTOR_ENTRIES,
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "string",
+                    "maxLength": LABEL_VALUE_LENGTH,
+                    "x-kubernetes-validations": [{
+                        "rule": format!("self.matches('{LABEL_VALUE}')"),
+                        "message": format!("{field}: each of values is a label value: at most {LABEL_VALUE_LENGTH} letters, digits, '-', '_' and '.'"),
+                    }],
+                },
+            },
+        },
+    })
+}
+
+/// `status.conditions`, bounded as upstream bounds them.
+pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 8,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "description": "One condition.",
+            "type": "object",
+            "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+            "properties": {
+                "type": {
+                    "description": "Ready, Reconciling, Stalled or Succeeded.",
+                    "type": "string",
+                    "maxLength": 316,
+                    "pattern": "^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$",
+                },
+                "status": {
+                    "description": "Whether it holds.",
+                    "type": "string",
+                    "enum": ["True", "False", "Unknown"],
+                },
+                "reason": {
+                    "description": "Why, in one word. Of Ready it is the stage of the relocation.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 128,
+                    "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+                },
+                "message": {
+                    "description": "Why, in a sentence for a person.",
+                    "type": "string",
+                    "maxLength": MAX_MESSAGE_BYTES,
+                },
+                "lastTransitionTime": {
+                    "description": "When status changed last.",
+                    "type": "string",
+                    "format": "date-time",
+                },
+                "observedGeneration": {
+                    "description": "The metadata.generation that the condition speaks of.",
+                    "type": "integer",
+                    "format": "int64",
+                    "minimum": 0,
+                },
+            },
+        },
+    })
+}
+
+/// A time, without the description of the Go type.
+pub(super) fn time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "date-time"})
+}

@@ -1,0 +1,409 @@
+//! What has been reached: written by the operator alone. Pure: no kube client, no clock.
+
+#![allow(
+    clippy::doc_markdown,
+    reason = "the comments are the text of `kubectl explain`, which shows backticks as they are"
+)]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::conditions::cut;
+use super::schema;
+
+/// Most nodes in `status.nodes`: the highest `spec.nodes.limit`.
+pub const MAX_NODES: usize = 1000;
+
+/// Highest count of anything in status.
+const MAX_COUNT: u32 = 1_000_000;
+
+/// Most workloads in `status.workloads`. They are recorded intent, so they are never cut.
+pub const MAX_WORKLOADS: usize = 1000;
+
+/// Most blockers in `status.blockers`: a person mends one after the other, and
+/// [`NodeRelocationStatus::set_blockers`] counts the rest.
+pub const MAX_BLOCKERS: usize = 100;
+
+/// Longest text of a blocker, in bytes.
+pub const MAX_BLOCKER_BYTES: usize = 1024;
+
+/// Longest name of what blocks, in bytes: a kind, a namespace and a name of the greatest length.
+pub const MAX_OBJECT_BYTES: usize = 512;
+
+/// Longest reason for a choice of strategy, in bytes.
+pub const MAX_WHY_BYTES: usize = 512;
+
+/// What has been reached. Written by the operator alone; nothing in it changes with the clock only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeRelocationStatus {
+    /// The metadata.generation that this status speaks of; -1 (default) until the operator has seen the relocation.
+    #[schemars(range(min = -1))]
+    pub observed_generation: i64,
+
+    /// When the nodes were selected. From then on most of spec is immutable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub start_time: Option<Time>,
+
+    /// When the relocation ended, well or not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub completion_time: Option<Time>,
+
+    /// Ready: True only when the relocation finished well; its reason is the stage. Reconciling: there, and True, while
+    /// it works. Stalled: there, and True, while it is blocked or has failed. Succeeded: Unknown until the end, then
+    /// True or False.
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+
+    /// The selected nodes, as they were resolved at the start. At most 1000.
+    #[schemars(length(max = MAX_NODES), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub nodes: Vec<NodeStatus>,
+
+    /// The workloads that have, or had, pods on selected nodes, and how each is moved. At most 1000.
+    #[schemars(length(max = MAX_WORKLOADS), extend("x-kubernetes-list-type" = "atomic"))]
+    pub workloads: Vec<WorkloadStatus>,
+
+    /// What a person has to change before the relocation goes on. It goes on by itself once that is done. At most 100;
+    /// moreBlockers counts the rest.
+    #[schemars(length(max = MAX_BLOCKERS), extend("x-kubernetes-list-type" = "atomic"))]
+    pub blockers: Vec<BlockerStatus>,
+
+    /// How many blockers there are beyond those listed. Not there when all are listed.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(max = MAX_COUNT))]
+    pub more_blockers: u32,
+
+    /// How far the room on other nodes is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<ReplacementStatus>,
+
+    /// How far the whole is, as the columns of kubectl get show it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Default for NodeRelocationStatus {
+    /// As the schema has it: not yet seen, so that a fresh relocation is never taken for one that is done.
+    fn default() -> Self {
+        Self {
+            observed_generation: -1,
+            start_time: None,
+            completion_time: None,
+            conditions: Vec::new(),
+            nodes: Vec::new(),
+            workloads: Vec::new(),
+            blockers: Vec::new(),
+            more_blockers: 0,
+            replacement: None,
+            progress: None,
+        }
+    }
+}
+
+impl NodeRelocationStatus {
+    /// Records what blocks, cut to what the schema takes, with a count of the rest.
+    ///
+    /// A status that is refused would be a relocation that stands still for the length of a webhook's message.
+    pub fn set_blockers(&mut self, mut blockers: Vec<BlockerStatus>) {
+        let more = blockers.len().saturating_sub(MAX_BLOCKERS);
+        blockers.truncate(MAX_BLOCKERS);
+        for blocker in &mut blockers {
+            blocker.object = cut(std::mem::take(&mut blocker.object), MAX_OBJECT_BYTES);
+            blocker.message = cut(std::mem::take(&mut blocker.message), MAX_BLOCKER_BYTES);
+        }
+        self.blockers = blockers;
+        self.more_blockers = u32::try_from(more).unwrap_or(MAX_COUNT).min(MAX_COUNT);
+    }
+}
+
+/// How far a node, or the relocation, has come. The order is the order of the work.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+pub enum Stage {
+    /// Not yet looked at.
+    #[default]
+    Pending,
+    /// Finding everything that can be known to fail; nothing is written but status.
+    Planning,
+    /// Claiming the nodes and keeping Karpenter off them and their pods.
+    Protecting,
+    /// Closing the selected nodes to new pods.
+    Cordoning,
+    /// Making room on other nodes.
+    Provisioning,
+    /// Moving the pods.
+    Moving,
+    /// Waiting until nothing is left but what stays, and until volumes are detached.
+    Draining,
+    /// Doing what `afterDrain` says.
+    Removing,
+    /// Taking back every mark, cordon and placeholder of ours.
+    Restoring,
+    /// Finished well.
+    Succeeded,
+    /// Nothing can be done until a person has changed something; it goes on by itself then.
+    Blocked,
+    /// Undoing what can be undone.
+    RollingBack,
+    /// Finished, and not well.
+    Failed,
+}
+
+words!(
+    Stage: Pending, Planning, Protecting, Cordoning, Provisioning, Moving, Draining, Removing, Restoring, Succeeded,
+    Blocked, RollingBack, Failed,
+);
+
+/// One selected node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// Name of the Node.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+
+    /// UID of the Node. A node of the same name and another UID is not this one, and is left alone.
+    #[schemars(length(min = 1, max = 128))]
+    pub uid: String,
+
+    /// The Karpenter NodeClaim of the node. Not there when it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_claim: Option<NodeClaimRef>,
+
+    /// How far the node has come.
+    pub stage: Stage,
+
+    /// Pods on the node that still have to leave.
+    #[serde(default)]
+    #[schemars(range(max = MAX_COUNT))]
+    pub pods_left: u32,
+
+    /// Whether the node was cordoned before the relocation cordoned it; such a cordon stays. Not there until the node is
+    /// about to be cordoned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was_unschedulable: Option<bool>,
+}
+
+/// A `NodeClaim`, by name and UID.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeClaimRef {
+    /// Name of the NodeClaim.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+
+    /// UID of the NodeClaim: it is deleted by this, never by its name alone.
+    #[schemars(length(min = 1, max = 128))]
+    pub uid: String,
+}
+
+/// One workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadStatus {
+    /// Kind of the workload, such as StatefulSet.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+
+    /// Namespace of the workload.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+
+    /// Name of the workload.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+
+    /// UID of the workload.
+    #[schemars(length(min = 1, max = 128))]
+    pub uid: String,
+
+    /// How its pods move. RolloutRestart: by a rolling update of the workload itself. Evict: by evictions, one at a time.
+    pub strategy: MoveStrategy,
+
+    /// Why this strategy was chosen.
+    #[schemars(length(max = MAX_WHY_BYTES))]
+    pub why: String,
+
+    /// Pods that had to move at the start.
+    #[schemars(range(max = MAX_COUNT))]
+    pub pods: u32,
+
+    /// Pods of those that have left the selected nodes and are Ready elsewhere.
+    #[schemars(range(max = MAX_COUNT))]
+    pub moved: u32,
+
+    /// How far the workload has come. Pending: not begun. Moving: a pod of it is on the move. Moved: all are moved and
+    /// Ready. Blocked: something has to change first, see status.blockers.
+    pub state: WorkloadState,
+}
+
+/// How the pods of a workload move, once it has been decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum MoveStrategy {
+    /// By a rolling update of the workload itself, started as by `kubectl rollout restart`.
+    RolloutRestart,
+    /// By evictions, one at a time.
+    Evict,
+}
+
+words!(MoveStrategy: RolloutRestart, Evict);
+
+/// How far a workload has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum WorkloadState {
+    /// Not begun.
+    #[default]
+    Pending,
+    /// A pod of it is on the move.
+    Moving,
+    /// All its pods are moved and Ready.
+    Moved,
+    /// Something has to change first.
+    Blocked,
+}
+
+words!(WorkloadState: Pending, Moving, Moved, Blocked);
+
+/// Something that a person has to change before the relocation goes on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BlockerStatus {
+    /// What blocks, in one word.
+    pub reason: BlockerReason,
+
+    /// What it is about, as Kind namespace/name.
+    #[schemars(length(max = MAX_OBJECT_BYTES))]
+    pub object: String,
+
+    /// What blocks, and what a person can do.
+    #[schemars(length(max = MAX_BLOCKER_BYTES))]
+    pub message: String,
+
+    /// Since when it blocks.
+    #[schemars(schema_with = "schema::time")]
+    pub since: Time,
+}
+
+/// What blocks. Each says what a person can do; the relocation goes on by itself once that is done.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum BlockerReason {
+    /// More nodes match than `spec.nodes.limit`. Narrow the selection or raise the limit.
+    TooManyNodes,
+    /// A name in `spec.nodes.nodePools` belongs to no `NodePool` and is on no node. Correct the name.
+    UnknownNodePool,
+    /// The selection needs Karpenter's `NodeClaim`s, and the cluster does not serve them. Install Karpenter, or select by
+    /// names or selector with state Any.
+    KarpenterNotInstalled,
+    /// A selected node belongs to the control plane, which is never emptied. Narrow the selection.
+    ControlPlaneNode,
+    /// A selected node is virtual (virtual kubelet, Fargate): there is no machine to empty. Narrow the selection.
+    VirtualNode,
+    /// Another relocation holds the node. Wait until it ends, or delete it.
+    NodeClaimedByOther,
+    /// Nothing would create the pod again. Delete it, or give it an owner.
+    UnmanagedPod,
+    /// The owner of the pod is of a kind that this version does not move. Move or delete the pod by hand.
+    UnsupportedOwner,
+    /// The `PodDisruptionBudget` allows no eviction even when all pods are healthy. Add a replica or relax the budget.
+    PdbNeverAllows,
+    /// Several `PodDisruptionBudget`s match the pod, and the Eviction API refuses such pods. Leave one.
+    SeveralPdbs,
+    /// The workload has fewer Ready pods than replicas already. Mend it first.
+    OwnerUnhealthy,
+    /// Another rollout of the workload is running. Wait until it is over, or undo it.
+    RolloutInProgress,
+    /// The Deployment is paused and can't be restarted. Resume it, or choose strategy Evict.
+    OwnerPaused,
+    /// The pod tolerates the cordon and could land on a selected node again. Remove the toleration.
+    ToleratesCordon,
+    /// The pod can run on this node only (node name, hostname, node-local volume). Unpin or delete it.
+    PinnedToNode,
+    /// The priority class of the placeholders is missing. Apply the manifests of relocator again.
+    PriorityClassMissing,
+    /// The namespace of the placeholders is missing. Apply the manifests of relocator again.
+    NamespaceMissing,
+    /// Admission refused a placeholder. Change the policy, the quota or `spec.replacement`.
+    PlaceholderRefused,
+    /// The placeholders found no room within `spec.replacement.timeoutSeconds`. Raise the limits of the `NodePool`, or
+    /// look at what the scheduler and Karpenter say about the placeholder.
+    CapacityUnavailable,
+    /// Somebody lifted the cordon of a selected node. Cordon it again, or delete the relocation.
+    Uncordoned,
+    /// Somebody undid the restart; it is not repeated. Find who owns the pod template, such as a GitOps tool.
+    RestartReverted,
+    /// A moved pod does not become Ready, or the rollout failed. Mend the workload.
+    RolloutFailed,
+    /// An admission webhook or policy denies the eviction. Do what it asks for.
+    EvictionDenied,
+    /// The operator lacks a permission; the message says which verb on what. Grant it.
+    Forbidden,
+    /// Something that has to be known could not be read. The message says what and why.
+    NotObserved,
+    /// A selected node, or its `NodeClaim`, is already being deleted by somebody else. Wait until it is gone.
+    NodeDeleting,
+    /// Somebody removed our claim from a selected node. Delete the relocation to stop.
+    ClaimLost,
+    /// A request of ours keeps failing. The message has the API server's words.
+    RequestFails,
+}
+
+words!(
+    BlockerReason: TooManyNodes, UnknownNodePool, KarpenterNotInstalled, ControlPlaneNode, VirtualNode,
+    NodeClaimedByOther, UnmanagedPod, UnsupportedOwner, PdbNeverAllows, SeveralPdbs, OwnerUnhealthy,
+    RolloutInProgress, OwnerPaused, ToleratesCordon, PinnedToNode, PriorityClassMissing, NamespaceMissing,
+    PlaceholderRefused, CapacityUnavailable, Uncordoned, RestartReverted, RolloutFailed, EvictionDenied, Forbidden,
+    NotObserved, NodeDeleting, ClaimLost, RequestFails,
+);
+
+/// How far the room on other nodes is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplacementStatus {
+    /// Placeholders that are needed.
+    #[schemars(range(max = MAX_COUNT))]
+    pub placeholders_wanted: u32,
+
+    /// Placeholders of those that are placed on a node that is Ready.
+    #[schemars(range(max = MAX_COUNT))]
+    pub placeholders_placed: u32,
+
+    /// Nodes that came up for the placeholders.
+    #[schemars(range(max = MAX_COUNT))]
+    pub nodes_made: u32,
+}
+
+/// How far the whole is, such as `1/3`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Progress {
+    /// Selected nodes that are done, of all, such as 1/3.
+    #[schemars(length(max = 32))]
+    pub nodes: String,
+
+    /// Pods that have been moved, of all that have to be, such as 4/7.
+    #[schemars(length(max = 32))]
+    pub pods: String,
+}

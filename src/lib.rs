@@ -1,0 +1,28 @@
+//! relocator moves stateful pods off nodes, safely and at a time that people choose.
+//!
+//! ```text
+//! watch events ──> reconcile(name)                        a wake-up only, never data
+//!                     │ 1 observe   API ──> World         a snapshot; what could not be read is Unknown
+//!                     │ 2 plan      World ──> Plan        pure: no client, no clock, no await, no randomness
+//!                     │ 3 record    Plan.status ──> API   with resourceVersion, before any effect; 409 ends the pass
+//!                     │ 4 act       Plan.actions ──> API  each with its own precondition and deadline
+//!                     └ requeue(Plan.wake_after)          what happened is learned by observing again
+//! ```
+//!
+//! - [`api`]: the wire types. No kube client.
+//! - [`world`]: what was observed, as plain data.
+//! - [`plan`]: decisions.
+//! - [`observe`]: the API as a world.
+//! - [`act`]: one file an action.
+//! - [`controller`]: wiring.
+//! - [`lease`]: leadership.
+//! - [`telemetry`]: events and logs.
+
+pub mod act;
+pub mod api;
+pub mod controller;
+pub mod lease;
+pub mod observe;
+pub mod plan;
+pub mod telemetry;
+pub mod world;

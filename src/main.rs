@@ -1,0 +1,152 @@
+//! The operator's command line: `relocator run` and `relocator crd`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use kube::{Client, Config};
+use relocator::act::Actor;
+use relocator::api::{self, keys};
+use relocator::controller::{self, Context};
+use relocator::lease::Election;
+use relocator::observe::Observer;
+use relocator::telemetry::{events::Events, logs};
+use tokio::sync::Notify;
+
+/// Relocates stateful pods off nodes safely, at a time that people choose.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the operator. The cluster is found by KUBECONFIG or, in a pod, by its service account.
+    Run {
+        /// Namespace of the lease.
+        #[arg(long, env = "POD_NAMESPACE", default_value = keys::SYSTEM_NAMESPACE)]
+        namespace: String,
+        /// Identity in the election, which no other running instance may use. In a pod, its name; by default a random one.
+        #[arg(long, env = "POD_NAME")]
+        identity: Option<String>,
+        /// Form of the log lines.
+        #[arg(long, value_enum, default_value_t)]
+        log_format: logs::Format,
+    },
+    /// Print the `CustomResourceDefinition` of `NodeRelocation`.
+    Crd,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Fatal {
+    #[error("finding the cluster: {0}")]
+    Config(#[from] kube::config::InferConfigError),
+    #[error("connecting: {0}")]
+    Client(#[from] kube::Error),
+    #[error("taking part in the election: {0}")]
+    Election(#[from] kube_lease_manager::LeaseManagerError),
+    #[error("making the CustomResourceDefinition: {0}")]
+    Crd(#[from] api::crd::Error),
+    #[error("listening for signals: {0}")]
+    Signals(std::io::Error),
+    #[error("the lease was lost to another instance")]
+    LeaseLost,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run {
+            namespace,
+            identity,
+            log_format,
+        } => {
+            logs::init(log_format);
+            run(&namespace, identity).await
+        }
+        Command::Crd => print_crd(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("relocator: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_crd() -> Result<(), Fatal> {
+    print!("{}", api::crd::yaml()?);
+    Ok(())
+}
+
+/// Two clients: one for watches, which are quiet for minutes, and one for everything else, where a request that takes long has failed.
+async fn clients() -> Result<(Client, Client), Fatal> {
+    /// Longest silence on a connection that waits for an answer.
+    const ANSWER: Duration = Duration::from_secs(10);
+    let mut config = Config::infer().await?;
+    let agent = concat!("relocator/", env!("CARGO_PKG_VERSION"));
+    config.headers.push((
+        http::header::USER_AGENT,
+        http::HeaderValue::from_static(agent),
+    ));
+    let watching = Client::try_from(config.clone())?;
+    config.read_timeout = Some(ANSWER);
+    // A budget's refusal is a 429: kube would repeat it inside the client, for minutes.
+    config.default_retry = false;
+    Ok((watching, Client::try_from(config)?))
+}
+
+/// No two running instances have the same: a process id may come again, but not at the same nanosecond.
+fn random_identity() -> String {
+    format!(
+        "relocator-{}-{:x}",
+        std::process::id(),
+        jiff::Timestamp::now().as_nanosecond()
+    )
+}
+
+async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
+    let (watching, acting) = clients().await?;
+    let identity = identity.unwrap_or_else(random_identity);
+    let election = Election::start(acting.clone(), namespace, &identity).await?;
+    let mut leadership = election.leadership();
+    let stop = Arc::new(Notify::new());
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+        .map_err(Fatal::Signals)?;
+    tracing::info!(identity, namespace, "waiting for the lease");
+    tokio::select! {
+        () = leadership.gained() => {}
+        _ = terminate.recv() => { election.resign().await; return Ok(()) }
+        _ = tokio::signal::ctrl_c() => { election.resign().await; return Ok(()) }
+    }
+    tracing::info!(identity, "leading");
+
+    let wake = Arc::new(Notify::new());
+    let observer = Observer::new(watching.clone(), acting.clone(), Arc::clone(&wake));
+    let actor = Actor::new(acting.clone(), leadership.clone());
+    let events = Events::start(acting.clone(), &identity);
+    let context = Arc::new(Context::new(observer, actor, events, acting));
+    let stopped = Arc::clone(&stop);
+    let controller = tokio::spawn(controller::run(context, watching, wake, async move {
+        stopped.notified().await
+    }));
+    let lost = tokio::select! {
+        () = leadership.lost() => true,
+        _ = terminate.recv() => false,
+        _ = tokio::signal::ctrl_c() => false,
+    };
+    stop.notify_one();
+    if lost {
+        // Another instance may act already: nothing more is written, not even the rest of this pass (act checks before each write).
+        return Err(Fatal::LeaseLost);
+    }
+    tracing::info!("stopping after the pass under way");
+    // A panic in there has been reported on standard error.
+    let _ended = controller.await;
+    election.resign().await;
+    Ok(())
+}

@@ -1,0 +1,442 @@
+//! The API as a [`World`]: watches that are open only while a relocation is active, and fresh reads. Decides nothing.
+
+mod feed;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Api, Client};
+use tokio::sync::{Mutex, Notify};
+
+use crate::api::keys;
+use crate::api::relocation::NodeRelocation;
+use crate::plan;
+use crate::world::{
+    ActionKey, Attachment, Budget, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Node,
+    NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Refusal, ReplicaSet, Sight,
+    StatefulSet, Uid, Unknown, World, convert,
+};
+use feed::Feed;
+
+/// How long a pass waits for the first lists before it reports that they are missing.
+const FIRST_LISTS: Duration = Duration::from_secs(10);
+/// How long the answer whether Karpenter is there is believed while it is no.
+const NO_KARPENTER: Duration = Duration::from_secs(15);
+/// Deadline of one fresh read.
+const FRESH_READ: Duration = Duration::from_secs(10);
+
+/// Watches and reads.
+pub struct Observer {
+    /// For watches: no deadline on the connection.
+    watching: Client,
+    /// For single reads: with a deadline, without retries inside.
+    reading: Client,
+    feeds: Mutex<Option<Arc<Feeds>>>,
+    wake: Arc<Notify>,
+}
+
+struct Feeds {
+    nodes: Feed<Node>,
+    pods: Feed<Pod>,
+    deployments: Feed<Deployment>,
+    replica_sets: Feed<ReplicaSet>,
+    stateful_sets: Feed<StatefulSet>,
+    daemon_sets: Feed<DaemonSet>,
+    budgets: Feed<Budget>,
+    attachments: Feed<Attachment>,
+    karpenter: Mutex<KarpenterFeeds>,
+}
+
+enum KarpenterFeeds {
+    /// Not served when last asked.
+    Absent(Instant),
+    /// Could not be asked.
+    Unknown(Unknown),
+    Open {
+        claims: Box<Feed<NodeClaim>>,
+        pools: Box<Feed<NodePool>>,
+    },
+}
+
+impl Observer {
+    /// An observer that watches nothing yet. `wake` is notified whenever something that is watched has changed.
+    #[must_use]
+    pub fn new(watching: Client, reading: Client, wake: Arc<Notify>) -> Self {
+        Self {
+            watching,
+            reading,
+            feeds: Mutex::new(None),
+            wake,
+        }
+    }
+
+    /// Looks at the cluster on behalf of one relocation. Opens the watches if they are not open.
+    pub async fn look(
+        &self,
+        relocation: &NodeRelocation,
+        refusals: BTreeMap<ActionKey, Refusal>,
+    ) -> World {
+        let feeds = self.open().await;
+        let sight = feeds.sight(&self.watching, &self.wake).await;
+        let mut world = World {
+            now: jiff::Timestamp::now(),
+            relocation: relocation.clone(),
+            sight,
+            fresh: BTreeMap::new(),
+            setup: PlaceholderSetup::Unread,
+            refusals,
+        };
+        if plan::needs_setup(relocation) {
+            world.setup = self.setup().await;
+        }
+        world.fresh = self.fresh(plan::to_confirm(&world)).await;
+        world
+    }
+
+    /// Closes the watches: no relocation is active.
+    pub async fn close(&self) {
+        if self.feeds.lock().await.take().is_some() {
+            tracing::info!("no relocation is active: watches closed");
+        }
+    }
+
+    async fn open(&self) -> Arc<Feeds> {
+        let mut feeds = self.feeds.lock().await;
+        if let Some(open) = feeds.as_ref() {
+            return Arc::clone(open);
+        }
+        tracing::info!("a relocation is active: watches opened");
+        let opened = Arc::new(Feeds::open(&self.watching, &self.wake));
+        *feeds = Some(Arc::clone(&opened));
+        opened
+    }
+
+    /// Takes note of a node that we wrote.
+    pub async fn wrote_node(&self, object: &core::Node) {
+        if let (Some(feeds), Some(node)) = (self.current().await, convert::node(object)) {
+            feeds.nodes.wrote(
+                &node.uid.clone(),
+                object.metadata.resource_version.as_deref(),
+                node,
+            );
+        }
+    }
+
+    /// Takes note of a pod that we wrote.
+    pub async fn wrote_pod(&self, object: &core::Pod) {
+        if let (Some(feeds), Some(pod)) = (self.current().await, convert::pod(object)) {
+            feeds.pods.wrote(
+                &pod.reference.uid.clone(),
+                object.metadata.resource_version.as_deref(),
+                pod,
+            );
+        }
+    }
+
+    /// Takes note of a Deployment that we wrote.
+    pub async fn wrote_deployment(&self, object: &apps::Deployment) {
+        if let (Some(feeds), Some(deployment)) = (self.current().await, convert::deployment(object))
+        {
+            feeds.deployments.wrote(
+                &deployment.reference.uid.clone(),
+                object.metadata.resource_version.as_deref(),
+                deployment,
+            );
+        }
+    }
+
+    /// Takes note that an eviction, or a deletion of ours, was accepted: the pod is on its way out.
+    pub async fn leaving(&self, pod: &Uid) {
+        if let Some(feeds) = self.current().await {
+            feeds.pods.amend(pod, |p| Pod {
+                terminating: true,
+                ready: false,
+                ..p.clone()
+            });
+        }
+    }
+
+    async fn current(&self) -> Option<Arc<Feeds>> {
+        self.feeds.lock().await.clone()
+    }
+
+    async fn setup(&self) -> PlaceholderSetup {
+        let namespaces: Api<core::Namespace> = Api::all(self.reading.clone());
+        let classes: Api<PriorityClass> = Api::all(self.reading.clone());
+        let namespace = self
+            .deadline(
+                "namespaces",
+                namespaces.get_opt(keys::PLACEHOLDER_NAMESPACE),
+            )
+            .await;
+        let class = self
+            .deadline(
+                "priorityclasses.scheduling.k8s.io",
+                classes.get_opt(keys::PRIORITY_CLASS),
+            )
+            .await;
+        match (namespace, class) {
+            (Ok(namespace), Ok(class)) => {
+                let usable = namespace.is_some_and(|n| n.metadata.deletion_timestamp.is_none());
+                PlaceholderSetup::Read {
+                    namespace: usable,
+                    priority: class.map(|c| c.value),
+                }
+            }
+            (Err(unknown), _) | (_, Err(unknown)) => PlaceholderSetup::Failed(unknown),
+        }
+    }
+
+    /// Reads the pods of each node, and once the volume attachments, from the API server itself.
+    async fn fresh(&self, nodes: Vec<NodeName>) -> BTreeMap<NodeName, Fresh> {
+        let wanted: BTreeSet<_> = nodes.into_iter().collect();
+        if wanted.is_empty() {
+            return BTreeMap::new();
+        }
+        let api: Api<VolumeAttachment> = Api::all(self.reading.clone());
+        let attachments = self
+            .deadline(
+                "volumeattachments.storage.k8s.io",
+                api.list(&ListParams::default()),
+            )
+            .await;
+        let attachments = attachments.map(|list| {
+            list.items
+                .iter()
+                .filter_map(convert::attachment)
+                .collect::<Vec<_>>()
+        });
+        let mut fresh = BTreeMap::new();
+        for name in wanted {
+            let pods: Api<core::Pod> = Api::all(self.reading.clone());
+            let of_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
+            let read = match (
+                &attachments,
+                self.deadline("pods", pods.list(&of_node)).await,
+            ) {
+                (Ok(attachments), Ok(pods)) => Fresh::Read {
+                    pods: pods.items.iter().filter_map(convert::pod).collect(),
+                    attachments: attachments
+                        .iter()
+                        .filter(|a| a.node == name)
+                        .cloned()
+                        .collect(),
+                },
+                (Err(unknown), _) => Fresh::Failed(unknown.clone()),
+                (_, Err(unknown)) => Fresh::Failed(unknown),
+            };
+            fresh.insert(name, read);
+        }
+        fresh
+    }
+
+    async fn deadline<T>(
+        &self,
+        what: &str,
+        read: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Unknown> {
+        let unknown = |why: String, forbidden| Unknown {
+            what: what.to_owned(),
+            why,
+            forbidden,
+        };
+        match tokio::time::timeout(FRESH_READ, read).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => {
+                Err(unknown(status.message.clone(), status.is_forbidden()))
+            }
+            Ok(Err(error)) => Err(unknown(error.to_string(), false)),
+            Err(_) => Err(unknown(
+                format!("no answer within {} s", FRESH_READ.as_secs()),
+                false,
+            )),
+        }
+    }
+}
+
+impl Feeds {
+    fn open(client: &Client, wake: &Arc<Notify>) -> Self {
+        fn feed<K, T>(
+            what: &str,
+            client: &Client,
+            wake: &Arc<Notify>,
+            convert: fn(&K) -> Option<T>,
+        ) -> Feed<T>
+        where
+            K: kube::Resource<DynamicType = ()>
+                + Clone
+                + serde::de::DeserializeOwned
+                + std::fmt::Debug
+                + Send
+                + 'static,
+            T: Send + Sync + 'static,
+        {
+            Feed::open(
+                what,
+                Api::<K>::all(client.clone()),
+                Arc::clone(wake),
+                convert,
+            )
+        }
+        Self {
+            nodes: feed("nodes", client, wake, convert::node),
+            pods: feed("pods", client, wake, convert::pod),
+            deployments: feed("deployments.apps", client, wake, convert::deployment),
+            replica_sets: feed("replicasets.apps", client, wake, convert::replica_set),
+            stateful_sets: feed("statefulsets.apps", client, wake, convert::stateful_set),
+            daemon_sets: feed("daemonsets.apps", client, wake, convert::daemon_set),
+            budgets: feed::<PodDisruptionBudget, _>(
+                "poddisruptionbudgets.policy",
+                client,
+                wake,
+                convert::budget,
+            ),
+            attachments: feed(
+                "volumeattachments.storage.k8s.io",
+                client,
+                wake,
+                convert::attachment,
+            ),
+            karpenter: Mutex::new(KarpenterFeeds::Unknown(Unknown {
+                what: "karpenter.sh/v1".into(),
+                why: "not asked yet".into(),
+                forbidden: false,
+            })),
+        }
+    }
+
+    async fn sight(&self, client: &Client, wake: &Arc<Notify>) -> Sight {
+        let mut karpenter = self.karpenter.lock().await;
+        karpenter.ask_again(client, wake).await;
+        let first_answers = async {
+            futures::join!(
+                self.nodes.first_answer(),
+                self.pods.first_answer(),
+                self.deployments.first_answer(),
+                self.replica_sets.first_answer(),
+                self.stateful_sets.first_answer(),
+                self.daemon_sets.first_answer(),
+                self.budgets.first_answer(),
+                self.attachments.first_answer(),
+                karpenter.first_answer(),
+            )
+        };
+        // Whether they came or not is seen in the reads below.
+        let _in_time = tokio::time::timeout(FIRST_LISTS, first_answers).await;
+        let mut unknown = Vec::new();
+        let mut take = Taker(&mut unknown);
+        let cluster = Cluster {
+            nodes: take.read(self.nodes.read()),
+            pods: take.read(self.pods.read()),
+            deployments: take.read(self.deployments.read()),
+            replica_sets: take.read(self.replica_sets.read()),
+            stateful_sets: take.read(self.stateful_sets.read()),
+            daemon_sets: take.read(self.daemon_sets.read()),
+            budgets: take.read(self.budgets.read()),
+            attachments: take.read(self.attachments.read()),
+            karpenter: match &*karpenter {
+                KarpenterFeeds::Absent(_) => None,
+                KarpenterFeeds::Unknown(why) => {
+                    take.0.push(why.clone());
+                    None
+                }
+                KarpenterFeeds::Open { claims, pools } => Some(Karpenter {
+                    claims: take.read(claims.read()),
+                    pools: take.read(pools.read()),
+                }),
+            },
+        };
+        if unknown.is_empty() {
+            Sight::Known(Arc::new(cluster))
+        } else {
+            Sight::Unknown(unknown)
+        }
+    }
+}
+
+/// Collects what could not be read.
+struct Taker<'a>(&'a mut Vec<Unknown>);
+
+impl Taker<'_> {
+    fn read<T>(&mut self, objects: Result<Objects<T>, Unknown>) -> Objects<T> {
+        objects.unwrap_or_else(|unknown| {
+            self.0.push(unknown);
+            Arc::default()
+        })
+    }
+}
+
+impl KarpenterFeeds {
+    /// Asks the API server whether it serves Karpenter's objects, when that is not known or the answer no is old.
+    async fn ask_again(&mut self, client: &Client, wake: &Arc<Notify>) {
+        match self {
+            Self::Open { .. } => return,
+            Self::Absent(since) if since.elapsed() < NO_KARPENTER => return,
+            Self::Absent(_) | Self::Unknown(_) => {}
+        }
+        let unknown = |why: String, forbidden| {
+            Self::Unknown(Unknown {
+                what: "karpenter.sh/v1".into(),
+                why,
+                forbidden,
+            })
+        };
+        let answer = tokio::time::timeout(
+            FRESH_READ,
+            client.list_api_group_resources("karpenter.sh/v1"),
+        )
+        .await;
+        *self = match answer {
+            Ok(Ok(list)) if list.resources.iter().any(|r| r.name == "nodeclaims") => {
+                let api = |kind, plural| {
+                    let resource = ApiResource::from_gvk_with_plural(
+                        &GroupVersionKind::gvk("karpenter.sh", "v1", kind),
+                        plural,
+                    );
+                    Api::<DynamicObject>::all_with(client.clone(), &resource)
+                };
+                let (claims, pools) =
+                    (api("NodeClaim", "nodeclaims"), api("NodePool", "nodepools"));
+                Self::Open {
+                    claims: Box::new(Feed::open(
+                        "nodeclaims.karpenter.sh",
+                        claims,
+                        Arc::clone(wake),
+                        convert::node_claim,
+                    )),
+                    pools: Box::new(Feed::open(
+                        "nodepools.karpenter.sh",
+                        pools,
+                        Arc::clone(wake),
+                        convert::node_pool,
+                    )),
+                }
+            }
+            Ok(Ok(_)) => Self::Absent(Instant::now()),
+            Ok(Err(kube::Error::Api(status))) if status.is_not_found() => {
+                Self::Absent(Instant::now())
+            }
+            Ok(Err(kube::Error::Api(status))) => {
+                unknown(status.message.clone(), status.is_forbidden())
+            }
+            Ok(Err(error)) => unknown(error.to_string(), false),
+            Err(_) => unknown(
+                format!("no answer within {} s", FRESH_READ.as_secs()),
+                false,
+            ),
+        };
+    }
+
+    async fn first_answer(&self) {
+        if let Self::Open { claims, pools } = self {
+            futures::join!(claims.first_answer(), pools.first_answer());
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Stages Draining and Removing, node by node: empty by two reads of the API server, detached, then gone. Pure.
+
+use crate::api::relocation::AfterDrain;
+use crate::api::status::{NodeStatus, Stage};
+use crate::world::{Fresh, NodeName, Uid};
+
+use super::draft::Draft;
+use super::gates;
+use super::report::{Blocker, Waiting};
+use super::scene::{Scene, Selected};
+use super::treatment::treatment;
+use super::{Action, moving};
+
+/// The nodes that look empty, of which nothing irreversible has been asked yet.
+pub(super) fn to_confirm(scene: &Scene<'_>) -> Vec<NodeName> {
+    let asks = |s: &&Selected<'_>| match s.record.stage {
+        Stage::Moving | Stage::Draining => gates::looks_empty(s),
+        Stage::Removing => {
+            gates::looks_empty(s) && claim(scene, s).is_some_and(|deleting| !deleting)
+        }
+        _ => false,
+    };
+    scene
+        .nodes
+        .iter()
+        .filter(asks)
+        .filter_map(|s| Some(s.node?.name.clone()))
+        .collect()
+}
+
+/// Takes each node as far as it can go.
+pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
+    let mut records = std::mem::take(&mut draft.status.nodes);
+    for (record, selected) in records.iter_mut().zip(&scene.nodes) {
+        record.pods_left = u32::try_from(selected.left().count()).unwrap_or(u32::MAX);
+        let next = next(scene, draft, selected);
+        if next != record.stage {
+            record.stage = next;
+            draft.look_soon();
+        }
+    }
+    draft.status.nodes = records;
+}
+
+/// Whether the `NodeClaim` recorded for the node is being deleted; `None` when it is gone or there never was one.
+fn claim(scene: &Scene<'_>, selected: &Selected<'_>) -> Option<bool> {
+    let recorded = selected.record.node_claim.as_ref()?;
+    let claims = &scene.cluster.karpenter.as_ref()?.claims;
+    claims
+        .get(&Uid::from(recorded.uid.as_str()))
+        .map(|c| c.deleting)
+}
+
+fn next(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage {
+    let record = selected.record;
+    match record.stage {
+        Stage::Moving if selected.node.is_none() => Stage::Restoring,
+        Stage::Moving => {
+            if confirmed_empty(scene, draft, selected, false) {
+                Stage::Draining
+            } else {
+                Stage::Moving
+            }
+        }
+        Stage::Draining if selected.node.is_none() => Stage::Restoring,
+        Stage::Draining => {
+            if confirmed_empty(scene, draft, selected, true) {
+                Stage::Removing
+            } else {
+                draft.wait(Waiting::SecondRead(name(record)));
+                draft.look_soon();
+                Stage::Draining
+            }
+        }
+        Stage::Removing => remove(scene, draft, selected),
+        other => other,
+    }
+}
+
+/// A read made for this pass shows nothing but what stays; with `detached`, no volume attached either.
+fn confirmed_empty(
+    scene: &Scene<'_>,
+    draft: &mut Draft,
+    selected: &Selected<'_>,
+    detached: bool,
+) -> bool {
+    let Some(node) = selected.node.filter(|_| gates::looks_empty(selected)) else {
+        return false;
+    };
+    match scene.world.fresh.get(&node.name) {
+        Some(Fresh::Read { pods, attachments }) => {
+            let empty = !pods
+                .iter()
+                .any(|pod| treatment(scene.cluster, pod).counts());
+            if empty && detached && !attachments.is_empty() {
+                draft.wait(Waiting::Detach {
+                    node: node.name.clone(),
+                    volumes: attachments.len(),
+                });
+                draft.look_soon();
+                return false;
+            }
+            empty
+        }
+        Some(Fresh::Failed(unknown)) => {
+            draft.block(Blocker::not_observed(unknown));
+            false
+        }
+        None => false,
+    }
+}
+
+fn name(record: &NodeStatus) -> NodeName {
+    record.name.as_str().into()
+}
+
+fn remove(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage {
+    let record = selected.record;
+    match (scene.spec.after_drain, &record.node_claim) {
+        (AfterDrain::Keep | AfterDrain::Uncordon, _) | (AfterDrain::Delete, None) => {
+            Stage::Restoring
+        }
+        (AfterDrain::Delete, Some(recorded)) => match (claim(scene, selected), selected.node) {
+            (None, None) => Stage::Restoring,
+            (Some(false), Some(node)) => {
+                if let Err(hold) = gates::held(scene, node) {
+                    moving::hold(draft, hold);
+                } else if confirmed_empty(scene, draft, selected, true) {
+                    draft.act(Action::DeleteNodeClaim {
+                        name: recorded.name.clone(),
+                        uid: recorded.uid.as_str().into(),
+                        node: node.name.clone(),
+                    });
+                } else {
+                    draft.wait(Waiting::SecondRead(name(record)));
+                    draft.look_soon();
+                }
+                Stage::Removing
+            }
+            // Karpenter drains, ends the instance and removes both objects.
+            (Some(_), _) | (None, Some(_)) => {
+                draft.wait(Waiting::Gone(name(record)));
+                Stage::Removing
+            }
+        },
+    }
+}

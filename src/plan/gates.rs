@@ -1,0 +1,218 @@
+//! The invariants of the design as functions: each says whether one step is allowed now, and if not, what it waits for. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::keys;
+use crate::api::relocation::ReplacementStrategy;
+use crate::world::{Node, Pod};
+
+use super::report::{Blocker, Waiting};
+use super::scene::{Scene, Selected, Work};
+
+/// Why a step is not allowed now.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Hold {
+    /// It will be, by itself.
+    Wait(Waiting),
+    /// It will be at that time.
+    Until(Timestamp, Waiting),
+    /// It will be when somebody has done something.
+    Block(Blocker),
+}
+
+/// Invariants 8 and 11: only a node that is ours and cordoned is worked on.
+pub(super) fn held(scene: &Scene<'_>, node: &Node) -> Result<(), Hold> {
+    match &node.marks.claimed_by {
+        Some(claim) if *claim == scene.claim => {}
+        Some(other) => {
+            return Err(Hold::Block(Blocker::claimed_by_other(
+                &node.name,
+                &other.name,
+            )));
+        }
+        None => return Err(Hold::Block(Blocker::claim_lost(&node.name))),
+    }
+    if node.unschedulable {
+        Ok(())
+    } else {
+        Err(Hold::Block(Blocker::uncordoned(&node.name)))
+    }
+}
+
+/// A node that pods can move to: Ready, initialized, not selected, not cordoned, not on its way out.
+pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
+    let initialized = !super::protect::is_karpenters(node)
+        || node
+            .labels
+            .get(keys::INITIALIZED_LABEL)
+            .is_some_and(|v| v == "true");
+    let leaving = node.deleting
+        || scene
+            .cluster
+            .claim_of(&node.name)
+            .is_some_and(|c| c.deleting);
+    node.ready && initialized && !leaving && !node.unschedulable && !scene.is_selected(node)
+}
+
+/// The placeholders of the workload that are bound to a node that pods can move to.
+pub(super) fn placed(scene: &Scene<'_>, work: &Work<'_>) -> usize {
+    scene
+        .placeholders_of(&work.reference.uid)
+        .filter(|p| is_placed(scene, p))
+        .count()
+}
+
+/// Bound to a node that pods can move to.
+pub(super) fn is_placed(scene: &Scene<'_>, placeholder: &Pod) -> bool {
+    placeholder
+        .node
+        .as_ref()
+        .and_then(|n| scene.node(n))
+        .is_some_and(|n| can_host(scene, n))
+}
+
+/// Invariant 5: no pod leaves before a place for it is ready.
+pub(super) fn place(scene: &Scene<'_>, work: &Work<'_>, needed: usize) -> Result<(), Hold> {
+    if scene.spec.replacement.strategy == ReplacementStrategy::None || placed(scene, work) >= needed
+    {
+        Ok(())
+    } else {
+        Err(Hold::Wait(Waiting::Place(work.reference.clone())))
+    }
+}
+
+/// Invariants 3 and 4: a pod leaves only when the one before is Ready elsewhere and its owner has all its replicas.
+///
+/// Pods that are not Ready on a selected node do not hold up: being moved may be what they need.
+pub(super) fn predecessor_ready(work: &Work<'_>) -> Result<(), Hold> {
+    if let Some(stopping) = work.left.iter().find(|p| p.terminating) {
+        return Err(Hold::Wait(Waiting::Stopping(stopping.reference.clone())));
+    }
+    let ready = work
+        .left
+        .iter()
+        .chain(&work.elsewhere)
+        .filter(|p| p.ready)
+        .count();
+    let sick = work.staying().filter(|p| !p.ready).count();
+    let whole = if sick == 0 {
+        work.whole()
+    } else {
+        work.ending() == 0 && ready + sick >= work.replicas()
+    };
+    if whole {
+        Ok(())
+    } else {
+        Err(Hold::Wait(Waiting::Whole {
+            workload: work.reference.clone(),
+            ready,
+            replicas: work.replicas(),
+        }))
+    }
+}
+
+/// `workloads.settleSeconds` since the last of its moved pods became Ready.
+pub(super) fn settled(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
+    let settle = SignedDuration::from_secs(i64::from(scene.spec.workloads.settle_seconds));
+    let started = scene
+        .world
+        .relocation
+        .status
+        .as_ref()
+        .and_then(|s| s.start_time.as_ref())
+        .map(|t| t.0);
+    // Only pods that came since we began have been moved.
+    let moved = work.elsewhere.iter().filter(|p| p.created >= started);
+    let Some(last) = moved.filter_map(|p| p.ready_since).max() else {
+        return Ok(());
+    };
+    let due = last.saturating_add(settle).unwrap_or(Timestamp::MAX);
+    if due <= scene.world.now {
+        Ok(())
+    } else {
+        Err(Hold::Until(due, Waiting::Settling(work.reference.clone())))
+    }
+}
+
+/// Invariant 3: workloads that share a budget take turns, and so do all that live in kube-system; whoever moves the other one.
+pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
+    let namespace = &work.reference.namespace;
+    let own = scene.pods_of(&work.reference.uid);
+    let is_own = |pod: &Pod| own.iter().any(|p| p.reference.uid == pod.reference.uid);
+    let waits = |shared: String| {
+        Err(Hold::Wait(Waiting::Turn {
+            workload: work.reference.clone(),
+            shared,
+        }))
+    };
+    let moving = |pod: &Pod| pod.terminating || (!pod.ready && !pod.finished);
+    if namespace == "kube-system" {
+        let other = scene.works.iter().find(|w| {
+            w.reference.namespace == *namespace
+                && w.reference.uid != work.reference.uid
+                && w.on_the_move() > 0
+        });
+        if let Some(other) = other {
+            return waits(format!("namespace kube-system with {}", other.reference));
+        }
+    }
+    for budget in scene.budgets_in(namespace) {
+        if !own.iter().any(|p| budget.covers(p)) {
+            continue;
+        }
+        let mut others = scene
+            .pods_in(namespace)
+            .filter(|p| budget.covers(p) && !is_own(p));
+        if others.any(moving) {
+            return waits(budget.to_string());
+        }
+        let restarting = scene.works.iter().find(|w| {
+            w.reference.uid != work.reference.uid
+                && w.on_the_move() > 0
+                && scene
+                    .pods_of(&w.reference.uid)
+                    .iter()
+                    .any(|p| budget.covers(p))
+        });
+        if restarting.is_some() {
+            return waits(budget.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// Invariant 3: the budget allows the eviction as far as is known. The API server decides; this only saves it from being asked in vain.
+pub(super) fn budget(scene: &Scene<'_>, pod: &Pod) -> Result<(), Hold> {
+    let budgets: Vec<_> = scene
+        .budgets_in(&pod.reference.namespace)
+        .filter(|b| b.covers(pod))
+        .collect();
+    if budgets.len() > 1 {
+        let names: Vec<_> = budgets.iter().map(ToString::to_string).collect();
+        return Err(Hold::Block(Blocker::several_budgets(
+            &pod.reference,
+            &names,
+        )));
+    }
+    let Some(budget) = budgets
+        .first()
+        .filter(|b| pod.ready && b.disruptions_allowed < 1)
+    else {
+        return Ok(());
+    };
+    Err(if budget.never_allows() {
+        Hold::Block(Blocker::budget_never_allows(&pod.reference, budget))
+    } else {
+        Hold::Wait(Waiting::Budget {
+            pod: pod.reference.clone(),
+            budget: budget.to_string(),
+            healthy: budget.current_healthy,
+            desired: budget.desired_healthy,
+        })
+    })
+}
+
+/// Invariant 6, the part that is in the cache: nothing that counts is left on the node. Fresh reads have the last word.
+pub(super) fn looks_empty(selected: &Selected<'_>) -> bool {
+    selected.left().next().is_none()
+}

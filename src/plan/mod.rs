@@ -1,0 +1,210 @@
+//! Decisions: from a [`World`] to a [`Plan`]. Pure: no client, no clock, no await, no randomness.
+//!
+//! The recorded stage (in status) says how far the relocation has got, the world says what is true now; together they give the next
+//! stage and the actions. Nothing else is remembered, so planning again on the result of a plan does nothing.
+
+mod draft;
+mod drain;
+mod events;
+pub mod gates;
+mod moving;
+mod planning;
+mod protect;
+mod provision;
+pub mod report;
+mod restore;
+mod scene;
+mod select;
+mod strategy;
+mod treatment;
+
+use std::time::Duration;
+
+use crate::api::relocation::NodeRelocation;
+use crate::api::status::{NodeRelocationStatus, Stage};
+use crate::world::{ActionKey, NodeName, PodRef, Shape, Sight, Uid, WorkloadRef, World};
+use draft::Draft;
+pub use events::{Note, notes};
+use scene::Scene;
+
+/// What to record, then to do, then when to look again if nothing happens before.
+#[must_use]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The status to record before any action.
+    pub status: NodeRelocationStatus,
+    pub actions: Vec<Action>,
+    /// Look again after this time even when nothing is heard; `None`: there is nothing to wait for.
+    pub wake_after: Option<Duration>,
+}
+
+/// A node by the three things that a write to it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeHandle {
+    pub name: NodeName,
+    pub uid: Uid,
+    pub resource_version: String,
+}
+
+/// A pod by the things that a write to it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodHandle {
+    pub pod: PodRef,
+    pub resource_version: String,
+}
+
+/// A place to be kept for a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placeholder {
+    /// Deterministic, so that two leaders make the same one.
+    pub name: String,
+    pub pod: PodRef,
+    pub workload: WorkloadRef,
+    pub shape: Shape,
+    pub image: String,
+}
+
+/// One request to the API server. Each carries the precondition that makes it harmless when the world has moved on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Precondition: resourceVersion of the relocation.
+    AddFinalizer,
+    /// Precondition: resourceVersion of the relocation.
+    RemoveFinalizer,
+    /// Marks the node as ours and, with `protect`, sets do-not-disrupt. Precondition: UID and resourceVersion.
+    ClaimNode { node: NodeHandle, protect: bool },
+    /// Sets do-not-disrupt on a new node. Precondition: UID and resourceVersion.
+    ProtectNode { node: NodeHandle },
+    /// Sets do-not-disrupt on a pod. Precondition: UID and resourceVersion.
+    ProtectPod { pod: PodHandle },
+    /// Removes do-not-disrupt, if it still has our value, and our mark. Precondition: UID and resourceVersion.
+    UnprotectPod { pod: PodHandle, still_ours: bool },
+    /// Precondition: UID and resourceVersion.
+    Cordon { node: NodeHandle },
+    /// Removes all our marks from a node; do-not-disrupt and the cordon too where they are ours. Precondition: UID and resourceVersion.
+    ReleaseNode {
+        node: NodeHandle,
+        unprotect: bool,
+        uncordon: bool,
+    },
+    /// Precondition: the name, which follows from the pod's UID.
+    CreatePlaceholder(Box<Placeholder>),
+    /// Precondition: UID.
+    DeletePlaceholder { pod: PodRef },
+    /// Precondition: UID.
+    Evict { pod: PodRef, node: NodeName },
+    /// Precondition: UID and resourceVersion.
+    Restart {
+        workload: WorkloadRef,
+        resource_version: String,
+        restarted_at: String,
+    },
+    /// Precondition: UID.
+    DeleteNodeClaim {
+        name: String,
+        uid: Uid,
+        node: NodeName,
+    },
+}
+
+impl Action {
+    /// The same for every attempt of the same action, whatever the resourceVersion.
+    #[must_use]
+    pub fn key(&self) -> ActionKey {
+        ActionKey(match self {
+            Self::AddFinalizer => "add finalizer".to_owned(),
+            Self::RemoveFinalizer => "remove finalizer".to_owned(),
+            Self::ClaimNode { node, .. } => format!("claim {}", node.uid),
+            Self::ProtectNode { node } => format!("protect node {}", node.uid),
+            Self::ProtectPod { pod } => format!("protect pod {}", pod.pod.uid),
+            Self::UnprotectPod { pod, .. } => format!("unprotect pod {}", pod.pod.uid),
+            Self::Cordon { node } => format!("cordon {}", node.uid),
+            Self::ReleaseNode { node, .. } => format!("release {}", node.uid),
+            Self::CreatePlaceholder(placeholder) => {
+                format!("create placeholder {}", placeholder.name)
+            }
+            Self::DeletePlaceholder { pod } => format!("delete placeholder {}", pod.uid),
+            Self::Evict { pod, .. } => format!("evict {}", pod.uid),
+            Self::Restart { workload, .. } => format!("restart {}", workload.uid),
+            Self::DeleteNodeClaim { uid, .. } => format!("delete node claim {uid}"),
+        })
+    }
+}
+
+/// Backstop for a watch event that never comes.
+const RESYNC: Duration = Duration::from_secs(30);
+/// While a node is being confirmed as empty, each look is a fresh read: no watch event is to be expected between two of them.
+const SOON: Duration = Duration::from_millis(500);
+
+/// Decides what to record and do next.
+pub fn plan(world: &World) -> Plan {
+    let relocation = &world.relocation;
+    if is_over(relocation) {
+        return draft::finished(world);
+    }
+    let mut draft = Draft::new(world);
+    match &world.sight {
+        Sight::Unknown(unknown) => draft.not_observed(unknown),
+        Sight::Known(cluster) => {
+            let scene = Scene::new(world, cluster);
+            if relocation.metadata.deletion_timestamp.is_some() {
+                restore::undo(&scene, &mut draft, restore::Undo::Deleted);
+            } else {
+                match recorded_stage(relocation) {
+                    None => planning::step(&scene, &mut draft),
+                    Some(Stage::RollingBack) => {
+                        restore::undo(&scene, &mut draft, restore::Undo::Failed)
+                    }
+                    Some(Stage::Protecting) => protect::claim(&scene, &mut draft),
+                    Some(Stage::Cordoning) => protect::cordon(&scene, &mut draft),
+                    Some(Stage::Provisioning) => provision::step(&scene, &mut draft),
+                    Some(_) => moving::step(&scene, &mut draft),
+                }
+            }
+        }
+    }
+    draft.finish(world)
+}
+
+/// Nodes that look empty in what is cached: to be read from the API server itself before anything is concluded.
+#[must_use]
+pub fn to_confirm(world: &World) -> Vec<NodeName> {
+    let Sight::Known(cluster) = &world.sight else {
+        return Vec::new();
+    };
+    if is_over(&world.relocation) || world.relocation.metadata.deletion_timestamp.is_some() {
+        return Vec::new();
+    }
+    drain::to_confirm(&Scene::new(world, cluster))
+}
+
+/// The relocation is waiting for its plan: what placeholders need is to be read.
+#[must_use]
+pub fn needs_setup(relocation: &NodeRelocation) -> bool {
+    recorded_stage(relocation).is_none()
+        && !is_over(relocation)
+        && relocation.metadata.deletion_timestamp.is_none()
+}
+
+/// Finished, well or not: nothing more will be done.
+#[must_use]
+pub fn is_over(relocation: &NodeRelocation) -> bool {
+    relocation
+        .status
+        .as_ref()
+        .is_some_and(|s| s.completion_time.is_some())
+}
+
+/// Where the node furthest behind is; `None` before the start.
+fn recorded_stage(relocation: &NodeRelocation) -> Option<Stage> {
+    let status = relocation.status.as_ref()?;
+    status.start_time.as_ref()?;
+    Some(
+        status
+            .nodes
+            .iter()
+            .map(|n| n.stage)
+            .min()
+            .unwrap_or(Stage::Restoring),
+    )
+}

@@ -1,0 +1,150 @@
+//! Stages Protecting and Cordoning: the nodes become ours, then nothing new lands on them. Pure.
+
+use crate::api::keys;
+use crate::api::relocation::ProtectedPods;
+use crate::api::status::Stage;
+use crate::world::{Node, Pod};
+use kube::core::{Selector, SelectorExt};
+
+use super::draft::Draft;
+use super::report::{Blocker, Waiting};
+use super::scene::Scene;
+use super::treatment::Treatment;
+use super::{Action, NodeHandle, PodHandle};
+
+impl From<&Node> for NodeHandle {
+    fn from(node: &Node) -> Self {
+        Self {
+            name: node.name.clone(),
+            uid: node.uid.clone(),
+            resource_version: node.resource_version.clone(),
+        }
+    }
+}
+
+impl From<&Pod> for PodHandle {
+    fn from(pod: &Pod) -> Self {
+        Self {
+            pod: pod.reference.clone(),
+            resource_version: pod.resource_version.clone(),
+        }
+    }
+}
+
+/// Marks every node as ours, in the order of their names: two relocations that want the same nodes can then not hold half each and wait
+/// for each other.
+pub(super) fn claim(scene: &Scene<'_>, draft: &mut Draft) {
+    let mut missing = 0;
+    for selected in &scene.nodes {
+        let Some(node) = selected.node else { continue };
+        match &node.marks.claimed_by {
+            Some(claim) if *claim == scene.claim => {}
+            Some(other) => {
+                draft.block(Blocker::claimed_by_other(&node.name, &other.name));
+                return;
+            }
+            None => {
+                missing += 1;
+                draft.act(Action::ClaimNode {
+                    node: node.into(),
+                    protect: may_protect(node),
+                });
+            }
+        }
+    }
+    let unprotected = pods(scene, draft);
+    if missing == 0 && unprotected == 0 {
+        record_cordons(scene, draft);
+        draft.all_nodes_to(Stage::Cordoning);
+    } else if missing > 0 {
+        draft.wait(Waiting::Claims(missing));
+    }
+}
+
+/// Nothing of Karpenter's is on the node that a person put there.
+fn may_protect(node: &Node) -> bool {
+    node.marks.do_not_disrupt.is_none()
+}
+
+/// Annotates the pods that `protection` names and that nobody has annotated yet, on every selected node. Returns how many.
+///
+/// Called in every stage while pods are left, so that pods born meanwhile are covered.
+pub(super) fn pods(scene: &Scene<'_>, draft: &mut Draft) -> usize {
+    let unprotected: Vec<_> = scene
+        .nodes
+        .iter()
+        .flat_map(|n| &n.pods)
+        .filter(|(pod, treatment)| {
+            !pod.terminating
+                && pod.marks.do_not_disrupt.is_none()
+                && is_chosen(scene, pod, treatment)
+        })
+        .collect();
+    for (pod, _) in &unprotected {
+        draft.act(Action::ProtectPod { pod: (*pod).into() });
+    }
+    unprotected.len()
+}
+
+fn is_chosen(scene: &Scene<'_>, pod: &Pod, treatment: &Treatment) -> bool {
+    if !treatment.counts() {
+        return false;
+    }
+    match scene.spec.protection.pods {
+        ProtectedPods::None => false,
+        ProtectedPods::All => true,
+        ProtectedPods::Stateful => {
+            let selected = scene
+                .spec
+                .protection
+                .selector
+                .clone()
+                .map(Selector::try_from)
+                .and_then(Result::ok);
+            pod.persistent
+                || pod
+                    .controller
+                    .as_ref()
+                    .is_some_and(|c| c.kind == "StatefulSet")
+                || selected.is_some_and(|s| s.matches(&pod.labels))
+        }
+    }
+}
+
+/// Records which nodes were cordoned before us; the cordon itself names the version of the node that this was read from.
+fn record_cordons(scene: &Scene<'_>, draft: &mut Draft) {
+    for (record, selected) in draft.status.nodes.iter_mut().zip(&scene.nodes) {
+        if let Some(node) = selected.node {
+            record.was_unschedulable = Some(node.unschedulable);
+        }
+    }
+}
+
+/// Cordons every node that is not cordoned.
+pub(super) fn cordon(scene: &Scene<'_>, draft: &mut Draft) {
+    let mut missing = 0;
+    for selected in &scene.nodes {
+        let Some(node) = selected.node.filter(|n| !n.unschedulable) else {
+            continue;
+        };
+        if node.marks.cordoned_by.as_ref() == Some(&scene.claim) {
+            draft.block(Blocker::uncordoned(&node.name));
+        } else if node.marks.claimed_by.as_ref() != Some(&scene.claim) {
+            draft.block(Blocker::claim_lost(&node.name));
+        } else {
+            missing += 1;
+            draft.act(Action::Cordon { node: node.into() });
+        }
+    }
+    if missing > 0 {
+        draft.wait(Waiting::Cordons(missing));
+    } else if draft.blockers.is_empty() {
+        draft.all_nodes_to(Stage::Provisioning);
+    }
+    pods(scene, draft);
+}
+
+/// Whether Karpenter manages the node: only then does it know do-not-disrupt.
+pub(super) fn is_karpenters(node: &Node) -> bool {
+    node.labels.contains_key(keys::NODEPOOL_LABEL)
+}

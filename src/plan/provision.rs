@@ -1,0 +1,272 @@
+//! Stage Provisioning, and keeping the places while pods move. Pure.
+//!
+//! Placeholders of one workload stand for each other, so they are counted by workload: what a moved pod took from a neighbour of its own
+//! kind is no loss. A surplus one goes before a missing one is made, so that no node is bought for a swap.
+
+use jiff::SignedDuration;
+
+use crate::api::relocation::ReplacementStrategy;
+use crate::api::status::{ReplacementStatus, Stage};
+use crate::world::{NodeClaim, Pod};
+
+use super::draft::Draft;
+use super::gates;
+use super::report::{Blocker, Waiting};
+use super::scene::{Scene, Work};
+use super::{Action, Placeholder, moving, protect};
+
+/// How the places stand.
+struct Tally {
+    wanted: usize,
+    placed: usize,
+    missing: usize,
+}
+
+/// Makes a place for each pod that has to move, and goes on when each has a ready node.
+pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
+    moving::adopt(scene, draft);
+    protect::pods(scene, draft);
+    let held = scene
+        .nodes
+        .iter()
+        .filter_map(|s| s.node)
+        .filter_map(|n| gates::held(scene, n).err());
+    for hold in held {
+        moving::hold(draft, hold);
+    }
+    if !draft.blockers.is_empty() {
+        return;
+    }
+    if scene.spec.replacement.strategy == ReplacementStrategy::None {
+        draft.all_nodes_to(Stage::Moving);
+        return;
+    }
+    let tally = keep(scene, draft);
+    if tally.missing == 0 && tally.placed >= tally.wanted {
+        draft.all_nodes_to(Stage::Moving);
+        return;
+    }
+    let late = late(scene);
+    let why = late
+        .iter()
+        .find_map(|p| p.unschedulable.clone())
+        .filter(|w| !w.is_empty());
+    draft.wait(Waiting::Places {
+        placed: tally.placed,
+        wanted: tally.wanted,
+        why,
+    });
+    let timeout = SignedDuration::from_secs(i64::from(scene.spec.replacement.timeout_seconds));
+    let Some(oldest) = late.first() else { return };
+    let due = oldest.created.and_then(|c| c.checked_add(timeout).ok());
+    match due {
+        Some(due) if due > scene.world.now => draft.look_at(due),
+        Some(_) => draft.roll_back(scene.world, &blocker(scene, oldest)),
+        None => {}
+    }
+}
+
+/// Our placeholders that have no ready node, oldest first.
+fn late<'a>(scene: &Scene<'a>) -> Vec<&'a Pod> {
+    let mut late: Vec<_> = scene
+        .placeholders
+        .iter()
+        .copied()
+        .filter(|p| !p.terminating && !p.finished && !gates::is_placed(scene, p))
+        .collect();
+    late.sort_by(|a, b| (a.created, &a.reference).cmp(&(b.created, &b.reference)));
+    late
+}
+
+fn blocker(scene: &Scene<'_>, placeholder: &Pod) -> Blocker {
+    let claims: Vec<&NodeClaim> = scene
+        .cluster
+        .karpenter
+        .iter()
+        .flat_map(|k| k.claims.values())
+        .map(AsRef::as_ref)
+        .filter(|c| c.message.is_some())
+        .take(3)
+        .collect();
+    let said = placeholder
+        .unschedulable
+        .as_deref()
+        .filter(|s| !s.is_empty());
+    Blocker::capacity(
+        &placeholder.reference,
+        said.unwrap_or("the node of its placeholder is not ready"),
+        &claims,
+    )
+}
+
+/// Keeps as many placeholders as there are replicas without a place, and protects the nodes that they are on.
+///
+/// Also in stage Moving: a placeholder that was taken away while its pod has not moved is made again.
+pub(super) fn maintain(scene: &Scene<'_>, draft: &mut Draft) {
+    if scene.spec.replacement.strategy == ReplacementStrategy::None {
+        return;
+    }
+    let tally = keep(scene, draft);
+    if let Some(late) = late(scene).first().filter(|_| tally.placed < tally.wanted) {
+        let timeout = SignedDuration::from_secs(i64::from(scene.spec.replacement.timeout_seconds));
+        match late.created.and_then(|c| c.checked_add(timeout).ok()) {
+            Some(due) if due > scene.world.now => draft.look_at(due),
+            Some(_) => draft.block(blocker(scene, late)),
+            None => {}
+        }
+    }
+}
+
+fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
+    let mut tally = Tally {
+        wanted: 0,
+        placed: 0,
+        missing: 0,
+    };
+    let mut create = Vec::new();
+    let mut surplus = false;
+    for work in &scene.works {
+        let mut have: Vec<_> = scene.placeholders_of(&work.reference.uid).collect();
+        let staying = work.staying().count();
+        let bound = work.elsewhere.iter().filter(|p| p.node.is_some()).count();
+        // An unscheduled pod is about to take a place: nothing is made for it, and nothing taken from it.
+        let unscheduled = work.elsewhere.len() - bound;
+        let wanted = work.replicas().saturating_sub(bound);
+        let too_many = have.len().saturating_sub(wanted);
+        if too_many > 0 {
+            surplus = true;
+            have.sort_by_key(|p| stands_for_one_of(p, work));
+            for placeholder in have.iter().take(too_many) {
+                draft.act(Action::DeletePlaceholder {
+                    pod: placeholder.reference.clone(),
+                });
+            }
+        }
+        let missing = wanted
+            .saturating_sub(unscheduled)
+            .min(staying)
+            .saturating_sub(have.len());
+        let without = work
+            .staying()
+            .filter(|pod| !have.iter().any(|p| stands_for(p, pod)));
+        create.extend(
+            without
+                .take(missing)
+                .map(|pod| Action::CreatePlaceholder(Box::new(placeholder(scene, work, pod)))),
+        );
+        tally.missing += missing;
+        tally.wanted += staying;
+        tally.placed += gates::placed(scene, work).min(staying);
+    }
+    if !surplus {
+        draft.actions.extend(create);
+    }
+    let mut made = 0;
+    let started = scene
+        .world
+        .relocation
+        .status
+        .as_ref()
+        .and_then(|s| s.start_time.as_ref())
+        .map(|t| t.0);
+    for node in scene
+        .cluster
+        .nodes
+        .values()
+        .filter(|n| !scene.is_selected(n))
+    {
+        let ours = node.marks.protected_by.as_ref() == Some(&scene.claim);
+        if ours && node.created >= started {
+            made += 1;
+        }
+        let wanted = !ours
+            && protect::is_karpenters(node)
+            && node.marks.do_not_disrupt.is_none()
+            && !node.deleting;
+        if wanted
+            && scene
+                .placeholders
+                .iter()
+                .any(|p| p.node.as_ref() == Some(&node.name))
+        {
+            draft.act(Action::ProtectNode {
+                node: node.as_ref().into(),
+            });
+        }
+    }
+    let before = draft
+        .status
+        .replacement
+        .as_ref()
+        .map_or(0, |r| r.nodes_made);
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    draft.status.replacement = Some(ReplacementStatus {
+        placeholders_wanted: number(tally.wanted),
+        placeholders_placed: number(tally.placed),
+        nodes_made: before.max(made),
+    });
+    tally
+}
+
+fn stands_for(placeholder: &Pod, pod: &Pod) -> bool {
+    placeholder
+        .placeholder
+        .as_ref()
+        .is_some_and(|l| l.pod == pod.reference.uid)
+}
+
+/// Placeholders of pods that are still here are kept longest.
+fn stands_for_one_of(placeholder: &Pod, work: &Work<'_>) -> bool {
+    work.staying().any(|pod| stands_for(placeholder, pod))
+}
+
+fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Placeholder {
+    let mut shape = pod.shape.clone();
+    // What Kubernetes adds to a placed pod of its own is not part of what it asks for.
+    shape.tolerations.retain(|t| {
+        !matches!(
+            t.key.as_deref(),
+            Some("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+        )
+    });
+    for key in ["kubernetes.io/os", "kubernetes.io/arch"] {
+        let node = pod.node.as_ref().and_then(|n| scene.node(n));
+        // An image built for the old node's architecture may not run on another.
+        if let Some(value) = node
+            .and_then(|n| n.labels.get(key))
+            .filter(|_| !mentions(&shape, key))
+        {
+            shape.node_selector.insert(key.to_owned(), value.clone());
+        }
+    }
+    let short = |text: &str, most: usize| {
+        text.chars()
+            .take(most)
+            .collect::<String>()
+            .trim_end_matches(['-', '.'])
+            .to_owned()
+    };
+    Placeholder {
+        name: format!(
+            "{}-{}",
+            short(&pod.reference.name, 200),
+            short(scene.claim.uid.as_str(), 8)
+        ) + "-"
+            + &short(pod.reference.uid.as_str(), 8),
+        pod: pod.reference.clone(),
+        workload: work.reference.clone(),
+        shape,
+        image: scene.spec.replacement.image.clone(),
+    }
+}
+
+fn mentions(shape: &crate::world::Shape, key: &str) -> bool {
+    let terms = shape
+        .required_affinity
+        .iter()
+        .flat_map(|a| &a.node_selector_terms);
+    shape.node_selector.contains_key(key)
+        || terms
+            .flat_map(|t| t.match_expressions.iter().flatten())
+            .any(|e| e.key == key)
+}

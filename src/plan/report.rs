@@ -1,0 +1,458 @@
+//! Blockers and waits in words: one wording for status, events and logs. Pure.
+
+use std::fmt;
+
+use crate::api::keys;
+use crate::api::status::BlockerReason;
+use crate::world::{
+    Budget, NodeClaim, NodeName, PodRef, Refusal, RefusalKind, Unknown, WorkloadRef,
+};
+
+use super::Action;
+
+/// Something that a person has to change before the relocation goes on. It goes on by itself once that is done.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Blocker {
+    pub reason: BlockerReason,
+    /// What it is about, as `Kind namespace/name`.
+    pub object: String,
+    /// What blocks, and what a person can do.
+    pub message: String,
+}
+
+impl Blocker {
+    fn new(reason: BlockerReason, object: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            object: object.into(),
+            message: message.into(),
+        }
+    }
+
+    pub(super) fn too_many_nodes(matching: usize, limit: u32) -> Self {
+        Self::new(
+            BlockerReason::TooManyNodes,
+            "spec.nodes",
+            format!(
+                "{matching} nodes match and spec.nodes.limit is {limit}: narrow the selection or raise the limit; nothing is ever cut silently"
+            ),
+        )
+    }
+
+    pub(super) fn unknown_node_pool(name: &str) -> Self {
+        Self::new(
+            BlockerReason::UnknownNodePool,
+            format!("NodePool {name}"),
+            format!(
+                "spec.nodes.nodePools names {name}, but there is no NodePool of that name and no node carries its label: correct the name"
+            ),
+        )
+    }
+
+    pub(super) fn karpenter_not_installed(field: &str) -> Self {
+        Self::new(
+            BlockerReason::KarpenterNotInstalled,
+            field,
+            format!(
+                "{field} needs Karpenter, but the cluster does not serve nodeclaims.karpenter.sh/v1: install Karpenter, or select by names or selector with state Any"
+            ),
+        )
+    }
+
+    pub(super) fn control_plane_node(name: &NodeName) -> Self {
+        Self::new(
+            BlockerReason::ControlPlaneNode,
+            format!("Node {name}"),
+            "it is a node of the control plane, which relocator never empties: narrow spec.nodes",
+        )
+    }
+
+    pub(super) fn virtual_node(name: &NodeName) -> Self {
+        Self::new(
+            BlockerReason::VirtualNode,
+            format!("Node {name}"),
+            "it is a virtual or Fargate node, which stands for no machine that could be emptied: narrow spec.nodes",
+        )
+    }
+
+    pub(super) fn node_deleting(name: &NodeName) -> Self {
+        Self::new(
+            BlockerReason::NodeDeleting,
+            format!("Node {name}"),
+            "the node or its NodeClaim is already being deleted by somebody else: wait until it is gone, or narrow spec.nodes",
+        )
+    }
+
+    pub(super) fn claimed_by_other(name: &NodeName, other: &str) -> Self {
+        Self::new(
+            BlockerReason::NodeClaimedByOther,
+            format!("Node {name}"),
+            format!(
+                "NodeRelocation {other} is working on it: this one goes on when that one has finished or is deleted"
+            ),
+        )
+    }
+
+    pub(super) fn unmanaged_pod(pod: &PodRef) -> Self {
+        Self::new(
+            BlockerReason::UnmanagedPod,
+            format!("Pod {pod}"),
+            "nothing would make it again if it were evicted: delete it, or move it by hand",
+        )
+    }
+
+    pub(super) fn owner_missing(pod: &PodRef, owner: &str) -> Self {
+        Self::new(
+            BlockerReason::UnmanagedPod,
+            format!("Pod {pod}"),
+            format!(
+                "its owner {owner} does not exist, so nothing would make it again if it were evicted: delete it, or move it by hand"
+            ),
+        )
+    }
+
+    pub(super) fn unsupported_owner(pod: &PodRef, owner: &str) -> Self {
+        Self::new(
+            BlockerReason::UnsupportedOwner,
+            format!("Pod {pod}"),
+            format!(
+                "its owner {owner} is of a kind that relocator does not know how to treat: move the pod by the means of that owner"
+            ),
+        )
+    }
+
+    pub(super) fn tolerates_cordon(pod: &PodRef) -> Self {
+        Self::new(
+            BlockerReason::ToleratesCordon,
+            format!("Pod {pod}"),
+            "it tolerates node.kubernetes.io/unschedulable and would come back to the cordoned node: narrow its tolerations",
+        )
+    }
+
+    pub(super) fn pinned_to_node(pod: &PodRef) -> Self {
+        Self::new(
+            BlockerReason::PinnedToNode,
+            format!("Pod {pod}"),
+            "its node selector or required affinity names hosts, so it could not run on another: change the selector",
+        )
+    }
+
+    pub(super) fn budget_never_allows(pod: &PodRef, budget: &Budget) -> Self {
+        Self::new(
+            BlockerReason::PdbNeverAllows,
+            budget.to_string(),
+            format!(
+                "it desires {} healthy of {} pods and so never allows an eviction of {pod}: raise the replicas or loosen the budget",
+                budget.desired_healthy, budget.expected_pods
+            ),
+        )
+    }
+
+    pub(super) fn several_budgets(pod: &PodRef, budgets: &[String]) -> Self {
+        Self::new(
+            BlockerReason::SeveralPdbs,
+            format!("Pod {pod}"),
+            format!(
+                "more than one budget covers it ({}), and the eviction API refuses to choose: let one budget cover it",
+                budgets.join(", ")
+            ),
+        )
+    }
+
+    pub(super) fn owner_unhealthy(workload: &WorkloadRef, ready: usize, replicas: usize) -> Self {
+        Self::new(
+            BlockerReason::OwnerUnhealthy,
+            workload.to_string(),
+            format!(
+                "{ready} of its {replicas} replicas are ready, and moving one more would make it worse: bring it back to full strength"
+            ),
+        )
+    }
+
+    pub(super) fn rollout_in_progress(workload: &WorkloadRef) -> Self {
+        Self::new(
+            BlockerReason::RolloutInProgress,
+            workload.to_string(),
+            "a rollout is running and a move would interfere: wait until it is finished, or undo it",
+        )
+    }
+
+    pub(super) fn rollout_failed(workload: &WorkloadRef) -> Self {
+        Self::new(
+            BlockerReason::RolloutFailed,
+            workload.to_string(),
+            "its rollout has exceeded progressDeadlineSeconds; the pods that still run are left alone: repair it so that the rollout can finish",
+        )
+    }
+
+    pub(super) fn owner_paused(workload: &WorkloadRef) -> Self {
+        Self::new(
+            BlockerReason::OwnerPaused,
+            workload.to_string(),
+            "it is paused and cannot be restarted: resume it, or choose workloads.strategy Evict",
+        )
+    }
+
+    pub(super) fn restart_reverted(workload: &WorkloadRef) -> Self {
+        Self::new(
+            BlockerReason::RestartReverted,
+            workload.to_string(),
+            "the restart was undone by somebody else, and relocator does not repeat it: find who owns the pod template, or choose workloads.strategy Evict",
+        )
+    }
+
+    pub(super) fn uncordoned(name: &NodeName) -> Self {
+        Self::new(
+            BlockerReason::Uncordoned,
+            format!("Node {name}"),
+            "somebody uncordoned it, so nothing more is moved off it: cordon it to go on, or delete the NodeRelocation to stop",
+        )
+    }
+
+    pub(super) fn claim_lost(name: &NodeName) -> Self {
+        Self::new(
+            BlockerReason::ClaimLost,
+            format!("Node {name}"),
+            "somebody removed the annotation relocation.sh/claimed-by, so nothing more is moved off it: delete the NodeRelocation to stop",
+        )
+    }
+
+    pub(super) fn priority_class(value: Option<i32>) -> Self {
+        let name = keys::PRIORITY_CLASS;
+        Self::new(
+            BlockerReason::PriorityClassMissing,
+            format!("PriorityClass {name}"),
+            match value {
+                None => format!(
+                    "it does not exist, and placeholders need it to give way: apply the manifests of relocator again, or choose replacement.strategy None"
+                ),
+                Some(value) => format!(
+                    "its value is {value}, where {} is needed for placeholders to give way and still make nodes come: apply the manifests of relocator again",
+                    keys::PRIORITY
+                ),
+            },
+        )
+    }
+
+    pub(super) fn namespace_missing() -> Self {
+        let name = keys::PLACEHOLDER_NAMESPACE;
+        Self::new(
+            BlockerReason::NamespaceMissing,
+            format!("Namespace {name}"),
+            "it does not exist, and placeholders live in it: apply the manifests of relocator again, or choose replacement.strategy None",
+        )
+    }
+
+    pub(super) fn capacity(pod: &PodRef, scheduler: &str, claims: &[&NodeClaim]) -> Self {
+        let provider: Vec<_> = claims
+            .iter()
+            .filter_map(|c| Some(format!("NodeClaim {}: {}", c.name, c.message.as_ref()?)))
+            .collect();
+        let provider = if provider.is_empty() {
+            String::new()
+        } else {
+            format!("; {}", provider.join("; "))
+        };
+        Self::new(
+            BlockerReason::CapacityUnavailable,
+            format!("Pod {pod}"),
+            format!("no place for it within replacement.timeoutSeconds: {scheduler}{provider}"),
+        )
+    }
+
+    pub(super) fn not_observed(unknown: &Unknown) -> Self {
+        let reason = if unknown.forbidden {
+            BlockerReason::Forbidden
+        } else {
+            BlockerReason::NotObserved
+        };
+        let remedy = if unknown.forbidden {
+            ": grant it to the operator's service account"
+        } else {
+            ""
+        };
+        Self::new(
+            reason,
+            unknown.what.clone(),
+            format!(
+                "cannot be read, so nothing is decided: {}{remedy}",
+                unknown.why
+            ),
+        )
+    }
+
+    /// A refused request that only a person can help with; `None` for one that is only to be tried again.
+    pub(super) fn refused(action: &Action, refusal: &Refusal) -> Option<Self> {
+        let (reason, message) = match refusal.kind {
+            RefusalKind::Forbidden => (
+                BlockerReason::Forbidden,
+                format!(
+                    "{}: grant it to the operator's service account",
+                    refusal.message
+                ),
+            ),
+            RefusalKind::SeveralBudgets => (
+                BlockerReason::SeveralPdbs,
+                format!("{}: let one budget cover it", refusal.message),
+            ),
+            RefusalKind::Denied => match action {
+                Action::CreatePlaceholder(_) => (
+                    BlockerReason::PlaceholderRefused,
+                    format!("its placeholder was refused: {}", refusal.message),
+                ),
+                Action::Evict { .. } => (
+                    BlockerReason::EvictionDenied,
+                    format!("its eviction was denied: {}", refusal.message),
+                ),
+                _ => (
+                    BlockerReason::RequestFails,
+                    format!("refused: {}", refusal.message),
+                ),
+            },
+            // A person is called when it has not gone away by itself.
+            RefusalKind::Failed if refusal.attempts >= 3 => (
+                BlockerReason::RequestFails,
+                format!("{} attempts failed: {}", refusal.attempts, refusal.message),
+            ),
+            RefusalKind::Budget
+            | RefusalKind::Throttled
+            | RefusalKind::Outdated
+            | RefusalKind::Failed => return None,
+        };
+        Some(Self::new(reason, refusal.object.clone(), message))
+    }
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, self.message)
+    }
+}
+
+/// Something that will come by itself, and what it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waiting {
+    /// The nodes that have not got our mark yet.
+    Claims(usize),
+    Cordons(usize),
+    /// Placeholders without a ready node.
+    Places {
+        placed: usize,
+        wanted: usize,
+        why: Option<String>,
+    },
+    /// A place for the next pod of this workload.
+    Place(WorkloadRef),
+    Restarted(WorkloadRef),
+    /// The workload has to be whole again first.
+    Whole {
+        workload: WorkloadRef,
+        ready: usize,
+        replicas: usize,
+    },
+    Settling(WorkloadRef),
+    Stopping(PodRef),
+    Budget {
+        pod: PodRef,
+        budget: String,
+        healthy: i32,
+        desired: i32,
+    },
+    /// Another workload that shares a budget moves first.
+    Turn {
+        workload: WorkloadRef,
+        shared: String,
+    },
+    /// `workloads.maxConcurrent` pods are on the move.
+    Slot(WorkloadRef),
+    Job {
+        job: String,
+        node: NodeName,
+    },
+    SecondRead(NodeName),
+    Detach {
+        node: NodeName,
+        volumes: usize,
+    },
+    Gone(NodeName),
+    Retry {
+        object: String,
+        why: String,
+    },
+    Release(usize),
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claims(n) => write!(f, "{n} nodes to be claimed and protected"),
+            Self::Cordons(n) => write!(f, "{n} nodes to be cordoned"),
+            Self::Places {
+                placed,
+                wanted,
+                why,
+            } => {
+                write!(f, "{placed} of {wanted} placeholders have a ready node")?;
+                why.iter().try_for_each(|why| write!(f, " ({why})"))
+            }
+            Self::Place(workload) => write!(f, "a ready place for the next pod of {workload}"),
+            Self::Restarted(workload) => write!(f, "{workload} to finish its restart"),
+            Self::Whole {
+                workload,
+                ready,
+                replicas,
+            } => write!(f, "{workload} to be whole: {ready} of {replicas} ready"),
+            Self::Settling(workload) => write!(f, "{workload} to settle"),
+            Self::Stopping(pod) => write!(f, "pod {pod} to stop"),
+            Self::Budget {
+                pod,
+                budget,
+                healthy,
+                desired,
+            } => {
+                write!(
+                    f,
+                    "{budget} to allow the eviction of {pod}: {healthy} healthy, {desired} desired"
+                )
+            }
+            Self::Turn { workload, shared } => write!(
+                f,
+                "the turn of {workload}: it shares {shared} with one that is moving"
+            ),
+            Self::Slot(workload) => write!(
+                f,
+                "a free slot for {workload} within workloads.maxConcurrent"
+            ),
+            Self::Job { job, node } => write!(f, "{job} to finish on node {node}"),
+            Self::SecondRead(node) => write!(
+                f,
+                "a second look at node {node} to confirm that it is empty"
+            ),
+            Self::Detach { node, volumes } => {
+                write!(f, "{volumes} volumes to detach from node {node}")
+            }
+            Self::Gone(node) => write!(f, "node {node} to be removed"),
+            Self::Retry { object, why } => write!(f, "{object}: {why}"),
+            Self::Release(n) => write!(f, "{n} marks or placeholders to be taken away"),
+        }
+    }
+}
+
+/// The waits in one sentence: the first few, and how many more.
+pub(super) fn sentence(waits: &[Waiting]) -> String {
+    const SHOWN: usize = 3;
+    let mut shown: Vec<_> = waits.iter().collect();
+    shown.sort();
+    shown.dedup();
+    let more = shown.len().saturating_sub(SHOWN);
+    let mut text = shown
+        .iter()
+        .take(SHOWN)
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ");
+    if more > 0 {
+        text = format!("{text}; and {more} more");
+    }
+    text
+}

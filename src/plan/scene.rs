@@ -1,0 +1,364 @@
+//! The world arranged around one relocation: its nodes, their pods, the workloads of those, its placeholders. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::api::relocation::NodeRelocationSpec;
+use crate::api::status::{NodeRelocationStatus, NodeStatus, WorkloadState, WorkloadStatus};
+use crate::world::{
+    Budget, ClaimValue, Cluster, Deployment, Node, NodeName, Pod, ReplicaSet, StatefulSet, Uid,
+    WorkloadKind, WorkloadRef, World,
+};
+
+use super::treatment::{Treatment, treatment, workload_of};
+
+/// The world arranged around one relocation.
+pub(super) struct Scene<'a> {
+    pub(super) world: &'a World,
+    pub(super) cluster: &'a Cluster,
+    pub(super) spec: &'a NodeRelocationSpec,
+    /// What our marks say.
+    pub(super) claim: ClaimValue,
+    /// The selected nodes, as frozen in status.
+    pub(super) nodes: Vec<Selected<'a>>,
+    pub(super) works: Vec<Work<'a>>,
+    /// Our placeholders.
+    pub(super) placeholders: Vec<&'a Pod>,
+    pods_on: HashMap<&'a NodeName, Vec<&'a Pod>>,
+    nodes_by_name: HashMap<&'a NodeName, &'a Node>,
+    pods_by_workload: HashMap<Uid, Vec<&'a Pod>>,
+    budgets_by_namespace: HashMap<&'a str, Vec<&'a Budget>>,
+}
+
+/// A selected node.
+pub(super) struct Selected<'a> {
+    pub(super) record: &'a NodeStatus,
+    /// The node while it exists under the recorded UID.
+    pub(super) node: Option<&'a Node>,
+    pub(super) pods: Vec<(&'a Pod, Treatment)>,
+}
+
+impl Selected<'_> {
+    /// Pods that have to leave before the node is empty.
+    pub(super) fn left(&self) -> impl Iterator<Item = &(&Pod, Treatment)> {
+        self.pods.iter().filter(|(_, t)| t.counts())
+    }
+}
+
+/// What makes pods again.
+#[derive(Clone, Copy)]
+pub(super) enum Owner<'a> {
+    Deployment(&'a Deployment),
+    ReplicaSet(&'a ReplicaSet),
+    StatefulSet(&'a StatefulSet),
+    /// It exists no more: its pods vanish with it.
+    Gone,
+}
+
+/// A workload that has, or had, pods on selected nodes.
+pub(super) struct Work<'a> {
+    pub(super) reference: WorkloadRef,
+    pub(super) owner: Owner<'a>,
+    pub(super) record: Option<&'a WorkloadStatus>,
+    /// Its pods on selected nodes, terminating ones included.
+    pub(super) left: Vec<&'a Pod>,
+    /// Its other pods, unscheduled ones included, terminating ones not.
+    pub(super) elsewhere: Vec<&'a Pod>,
+    /// Its other pods that are terminating.
+    pub(super) ending_elsewhere: usize,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn replicas(&self) -> usize {
+        let replicas = match self.owner {
+            Owner::Deployment(d) => d.replicas,
+            Owner::ReplicaSet(r) => r.replicas,
+            Owner::StatefulSet(s) => s.replicas,
+            Owner::Gone => 0,
+        };
+        replicas as usize
+    }
+
+    /// Pods on selected nodes that have not been asked to go.
+    pub(super) fn staying(&self) -> impl Iterator<Item = &'a Pod> {
+        self.left.iter().copied().filter(|p| !p.terminating)
+    }
+
+    pub(super) fn ending(&self) -> usize {
+        self.left.iter().filter(|p| p.terminating).count() + self.ending_elsewhere
+    }
+
+    fn ready(&self) -> usize {
+        self.left
+            .iter()
+            .chain(&self.elsewhere)
+            .filter(|p| p.ready)
+            .count()
+    }
+
+    /// All its replicas are there, Ready and, by its own status, available; no rollout is running.
+    ///
+    /// Both are asked: the pods' watch and the owner's run at their own pace, and the one that is behind must not be believed alone.
+    pub(super) fn whole(&self) -> bool {
+        let own_status = match self.owner {
+            Owner::Deployment(d) => d.whole(),
+            Owner::ReplicaSet(r) => r.observed && r.available >= r.replicas,
+            Owner::StatefulSet(s) => s.observed && s.available >= s.replicas && s.rolled_out,
+            Owner::Gone => true,
+        };
+        own_status && self.ready() >= self.replicas() && self.ending() == 0
+    }
+
+    pub(super) fn state(&self) -> WorkloadState {
+        self.record.map_or(WorkloadState::Pending, |r| r.state)
+    }
+
+    /// Pods on selected nodes, and gone from everywhere else in between, that a person would count as on the move now.
+    pub(super) fn on_the_move(&self) -> usize {
+        if self.state() != WorkloadState::Moving {
+            return self.left.iter().filter(|p| p.terminating).count();
+        }
+        if let (Some(restarting), Owner::Deployment(d)) = (self.record, self.owner)
+            && restarting.strategy == crate::api::status::MoveStrategy::RolloutRestart
+            && !self.whole()
+        {
+            let crate::world::RolloutStrategy::RollingUpdate {
+                max_surge,
+                max_unavailable,
+            } = d.strategy
+            else {
+                return self.replicas();
+            };
+            return (max_surge.saturating_add(max_unavailable) as usize)
+                .clamp(1, self.replicas().max(1));
+        }
+        let missing = self.replicas().saturating_sub(self.ready());
+        missing.max(self.ending())
+    }
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(world: &'a World, cluster: &'a Cluster) -> Self {
+        let relocation = &world.relocation;
+        let uid = Uid::from(relocation.metadata.uid.clone().unwrap_or_default());
+        let claim = ClaimValue {
+            name: relocation.metadata.name.clone().unwrap_or_default(),
+            uid: uid.clone(),
+        };
+        let mut pods_on: HashMap<&NodeName, Vec<&Pod>> = HashMap::new();
+        let mut placeholders = Vec::new();
+        for pod in cluster.pods.values() {
+            if pod
+                .placeholder
+                .as_ref()
+                .is_some_and(|p| p.relocation == uid)
+            {
+                placeholders.push(pod.as_ref());
+            }
+            if let Some(node) = &pod.node {
+                pods_on.entry(node).or_default().push(pod);
+            }
+        }
+        let nodes_by_name = cluster
+            .nodes
+            .values()
+            .map(|n| (&n.name, n.as_ref()))
+            .collect();
+        let mut scene = Self {
+            world,
+            cluster,
+            spec: &relocation.spec,
+            claim,
+            nodes: Vec::new(),
+            works: Vec::new(),
+            placeholders,
+            pods_on,
+            nodes_by_name,
+            pods_by_workload: HashMap::new(),
+            budgets_by_namespace: HashMap::new(),
+        };
+        for budget in cluster.budgets.values() {
+            scene
+                .budgets_by_namespace
+                .entry(&budget.namespace)
+                .or_default()
+                .push(budget);
+        }
+        let records = relocation
+            .status
+            .as_ref()
+            .map(|s| s.nodes.as_slice())
+            .unwrap_or_default();
+        scene.nodes = records
+            .iter()
+            .map(|record| {
+                let node = cluster
+                    .nodes
+                    .get(&Uid::from(record.uid.as_str()))
+                    .map(AsRef::as_ref);
+                Selected {
+                    record,
+                    node,
+                    pods: node.map(|n| scene.classified(n)).unwrap_or_default(),
+                }
+            })
+            .collect();
+        let on_selected: Vec<_> = scene.nodes.iter().flat_map(|n| n.pods.iter()).collect();
+        let (works, index) = works(cluster, relocation.status.as_ref(), on_selected.into_iter());
+        scene.works = works;
+        scene.pods_by_workload = index;
+        scene
+    }
+
+    /// The pods on a node, each with what is to become of it.
+    pub(super) fn classified(&self, node: &'a Node) -> Vec<(&'a Pod, Treatment)> {
+        let pods = self
+            .pods_on
+            .get(&node.name)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        pods.iter()
+            .map(|pod| (*pod, treatment(self.cluster, pod)))
+            .collect()
+    }
+
+    /// The works of nodes that are not recorded yet.
+    pub(super) fn works_of(&self, pods: &[(&'a Pod, Treatment)]) -> Vec<Work<'a>> {
+        works(self.cluster, None, pods.iter()).0
+    }
+
+    pub(super) fn node(&self, name: &NodeName) -> Option<&'a Node> {
+        self.nodes_by_name.get(name).copied()
+    }
+
+    pub(super) fn is_selected(&self, node: &Node) -> bool {
+        self.nodes.iter().any(|s| s.record.uid == node.uid.as_str())
+    }
+
+    /// Our placeholders for a workload that are not on their way out.
+    pub(super) fn placeholders_of(&self, workload: &Uid) -> impl Iterator<Item = &'a Pod> {
+        self.placeholders.iter().copied().filter(move |p| {
+            !p.terminating
+                && !p.finished
+                && p.placeholder
+                    .as_ref()
+                    .is_some_and(|l| l.workload == *workload)
+        })
+    }
+
+    pub(super) fn budgets_in(&self, namespace: &str) -> impl Iterator<Item = &'a Budget> {
+        self.budgets_by_namespace
+            .get(namespace)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+            .iter()
+            .copied()
+    }
+
+    pub(super) fn pods_in(&self, namespace: &str) -> impl Iterator<Item = &'a Pod> {
+        self.cluster
+            .pods
+            .values()
+            .map(AsRef::as_ref)
+            .filter(move |p| p.reference.namespace == namespace)
+    }
+
+    /// All pods of a workload that is in [`Self::works`].
+    pub(super) fn pods_of(&self, workload: &Uid) -> &[&'a Pod] {
+        self.pods_by_workload
+            .get(workload)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+    }
+}
+
+/// The workloads of the pods given and those recorded, in the order of the record, then by name.
+fn works<'a, 'b>(
+    cluster: &'a Cluster,
+    status: Option<&'a NodeRelocationStatus>,
+    on_selected: impl Iterator<Item = &'b (&'a Pod, Treatment)>,
+) -> (Vec<Work<'a>>, HashMap<Uid, Vec<&'a Pod>>)
+where
+    'a: 'b,
+{
+    let mut left: BTreeMap<WorkloadRef, Vec<&Pod>> = BTreeMap::new();
+    let mut left_uids = BTreeSet::new();
+    for (pod, treatment) in on_selected {
+        if let Treatment::Moves(workload) = treatment {
+            left.entry(workload.clone()).or_default().push(pod);
+            left_uids.insert(&pod.reference.uid);
+        }
+    }
+    let records = status.map(|s| s.workloads.as_slice()).unwrap_or_default();
+    let mut order: Vec<(WorkloadRef, Option<&WorkloadStatus>)> = records
+        .iter()
+        .filter_map(|r| Some((reference(r)?, Some(r))))
+        .collect();
+    let known: BTreeSet<Uid> = order.iter().map(|(w, _)| w.uid.clone()).collect();
+    order.extend(
+        left.keys()
+            .filter(|w| !known.contains(&w.uid))
+            .map(|w| (w.clone(), None)),
+    );
+
+    let mut index: HashMap<Uid, Vec<&Pod>> = order
+        .iter()
+        .map(|(w, _)| (w.uid.clone(), Vec::new()))
+        .collect();
+    for pod in cluster.pods.values().filter(|p| !p.finished) {
+        if let Some(workload) = workload_of(cluster, pod)
+            && let Some(pods) = index.get_mut(&workload.uid)
+        {
+            pods.push(pod);
+        }
+    }
+    let works = order
+        .into_iter()
+        .map(|(reference, record)| {
+            let pods = index
+                .get(&reference.uid)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            let others = || {
+                pods.iter()
+                    .copied()
+                    .filter(|p| !left_uids.contains(&p.reference.uid))
+            };
+            Work {
+                owner: owner(cluster, &reference),
+                record,
+                left: left.get(&reference).cloned().unwrap_or_default(),
+                elsewhere: others().filter(|p| !p.terminating).collect(),
+                ending_elsewhere: others().filter(|p| p.terminating).count(),
+                reference,
+            }
+        })
+        .collect();
+    (works, index)
+}
+
+fn reference(record: &WorkloadStatus) -> Option<WorkloadRef> {
+    Some(WorkloadRef {
+        kind: WorkloadKind::parse(&record.kind)?,
+        namespace: record.namespace.clone(),
+        name: record.name.clone(),
+        uid: record.uid.as_str().into(),
+    })
+}
+
+fn owner<'a>(cluster: &'a Cluster, workload: &WorkloadRef) -> Owner<'a> {
+    match workload.kind {
+        WorkloadKind::Deployment => cluster
+            .deployments
+            .get(&workload.uid)
+            .map(|d| Owner::Deployment(d)),
+        WorkloadKind::ReplicaSet => cluster
+            .replica_sets
+            .get(&workload.uid)
+            .map(|r| Owner::ReplicaSet(r)),
+        WorkloadKind::StatefulSet => cluster
+            .stateful_sets
+            .get(&workload.uid)
+            .map(|s| Owner::StatefulSet(s)),
+    }
+    .unwrap_or(Owner::Gone)
+}

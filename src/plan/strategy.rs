@@ -1,0 +1,154 @@
+//! How the pods of a workload move, and why. Pure.
+
+use crate::api::relocation::WorkloadStrategy;
+use crate::api::status::MoveStrategy;
+use crate::world::{Cluster, Deployment, RolloutStrategy};
+
+use super::report::Blocker;
+use super::scene::{Owner, Work};
+
+/// How the pods of a workload move, with the reason in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) strategy: MoveStrategy,
+    pub(super) why: String,
+}
+
+fn choice(strategy: MoveStrategy, why: impl Into<String>) -> Choice {
+    Choice {
+        strategy,
+        why: why.into(),
+    }
+}
+
+/// Resolves `workloads.strategy` for one workload.
+pub(super) fn resolve(
+    cluster: &Cluster,
+    asked: WorkloadStrategy,
+    work: &Work<'_>,
+) -> Result<Choice, Blocker> {
+    let deployment = match work.owner {
+        Owner::Deployment(deployment) => deployment,
+        Owner::StatefulSet(_) => {
+            return Ok(choice(
+                MoveStrategy::Evict,
+                "a StatefulSet: only the pods on selected nodes, highest ordinal first, one at a time",
+            ));
+        }
+        Owner::ReplicaSet(_) => {
+            return Ok(choice(
+                MoveStrategy::Evict,
+                "a ReplicaSet without a Deployment cannot be restarted",
+            ));
+        }
+        Owner::Gone => {
+            return Ok(choice(
+                MoveStrategy::Evict,
+                "its owner is gone, and its pods go with it",
+            ));
+        }
+    };
+    match asked {
+        WorkloadStrategy::Evict => Ok(choice(MoveStrategy::Evict, "workloads.strategy is Evict")),
+        WorkloadStrategy::RolloutRestart => match cannot_restart(deployment, work) {
+            None => Ok(choice(
+                MoveStrategy::RolloutRestart,
+                "workloads.strategy is RolloutRestart",
+            )),
+            Some(CannotRestart::Paused) => Err(Blocker::owner_paused(&deployment.reference)),
+            Some(other) => Ok(choice(
+                MoveStrategy::Evict,
+                format!(
+                    "workloads.strategy is RolloutRestart, but {}",
+                    other.words()
+                ),
+            )),
+        },
+        WorkloadStrategy::Auto => Ok(auto(cluster, deployment, work)),
+    }
+}
+
+fn auto(cluster: &Cluster, deployment: &Deployment, work: &Work<'_>) -> Choice {
+    if let Some(reason) = cannot_restart(deployment, work) {
+        return choice(MoveStrategy::Evict, reason.words());
+    }
+    let RolloutStrategy::RollingUpdate {
+        max_surge,
+        max_unavailable,
+    } = deployment.strategy
+    else {
+        return choice(MoveStrategy::Evict, CannotRestart::Recreate.words());
+    };
+    let (here, all) = (work.left.len(), work.left.len() + work.elsewhere.len());
+    if max_surge == 0 {
+        return choice(
+            MoveStrategy::Evict,
+            "maxSurge is 0: a restart would take pods away before others are ready",
+        );
+    }
+    if here == all && max_unavailable == 0 {
+        return choice(
+            MoveStrategy::RolloutRestart,
+            "all its pods are on selected nodes, and its restart makes before it breaks",
+        );
+    }
+    if here * 2 >= all {
+        return choice(
+            MoveStrategy::RolloutRestart,
+            format!("{here} of its {all} pods are on selected nodes, and its restart surges"),
+        );
+    }
+    let closed = work
+        .left
+        .iter()
+        .flat_map(|pod| cluster.budgets_of(pod))
+        .find(|b| b.never_allows());
+    if let Some(budget) = closed {
+        return choice(
+            MoveStrategy::RolloutRestart,
+            format!("{budget} never allows an eviction, and its restart surges"),
+        );
+    }
+    choice(
+        MoveStrategy::Evict,
+        format!("only {here} of its {all} pods are on selected nodes"),
+    )
+}
+
+/// Why a Deployment cannot be restarted.
+enum CannotRestart {
+    Paused,
+    Recreate,
+    Volume,
+    Owned(String),
+}
+
+impl CannotRestart {
+    fn words(&self) -> String {
+        match self {
+            Self::Paused => "it is paused and cannot be restarted".into(),
+            Self::Recreate => "its strategy is Recreate: a restart would stop all its pods at once".into(),
+            Self::Volume => "its pods have persistent volumes, which a new pod could not have while the old one holds them".into(),
+            Self::Owned(parent) => format!("it belongs to {parent}, which could undo a restart"),
+        }
+    }
+}
+
+fn cannot_restart(deployment: &Deployment, work: &Work<'_>) -> Option<CannotRestart> {
+    if deployment.paused {
+        return Some(CannotRestart::Paused);
+    }
+    if deployment.strategy == RolloutStrategy::Recreate {
+        return Some(CannotRestart::Recreate);
+    }
+    if let Some(parent) = &deployment.controller {
+        return Some(CannotRestart::Owned(format!(
+            "{} {}",
+            parent.kind, parent.name
+        )));
+    }
+    work.left
+        .iter()
+        .any(|p| p.persistent)
+        .then_some(CannotRestart::Volume)
+}

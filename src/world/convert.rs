@@ -1,0 +1,445 @@
+//! Kubernetes objects as world types. Pure and total: what an object lacks becomes the value that forbids acting on it, or the
+//! object is left out when it has no identity.
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::core::{DynamicObject, Selector};
+use serde_json::Value;
+
+use super::{
+    Attachment, Budget, ClaimValue, DaemonSet, Deployment, Marks, Node, NodeClaim, NodeName,
+    NodePool, OwnerReference, PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy, Shape,
+    StatefulSet, Uid, WorkloadKind, WorkloadRef, quantity,
+};
+use crate::api::keys;
+
+/// An object that has an identity: everything read from an API server has.
+fn identity(meta: &ObjectMeta) -> Option<(String, Uid)> {
+    Some((meta.name.clone()?, meta.uid.clone()?.into()))
+}
+
+fn time(time: Option<&Time>) -> Option<Timestamp> {
+    time.map(|t| t.0)
+}
+
+fn count(n: Option<i32>) -> u32 {
+    n.and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
+}
+
+/// `replicas` is defaulted to 1 by the API server.
+fn replicas(n: Option<i32>) -> u32 {
+    n.map_or(1, |n| u32::try_from(n).unwrap_or(0))
+}
+
+fn annotation(meta: &ObjectMeta, key: &str) -> Option<String> {
+    meta.annotations.as_ref()?.get(key).cloned()
+}
+
+fn marks(meta: &ObjectMeta) -> Marks {
+    let claim = |key| annotation(meta, key).map(|text| ClaimValue::parse(&text));
+    Marks {
+        claimed_by: claim(keys::CLAIMED_BY),
+        protected_by: claim(keys::PROTECTED_BY),
+        cordoned_by: claim(keys::CORDONED_BY),
+        do_not_disrupt: annotation(meta, keys::DO_NOT_DISRUPT),
+    }
+}
+
+fn controller(meta: &ObjectMeta) -> Option<OwnerReference> {
+    meta.owner_references
+        .iter()
+        .flatten()
+        .find(|o| o.controller == Some(true))
+        .map(|o| OwnerReference {
+            api_version: o.api_version.clone(),
+            kind: o.kind.clone(),
+            name: o.name.clone(),
+            uid: o.uid.as_str().into(),
+        })
+}
+
+fn workload(kind: WorkloadKind, meta: &ObjectMeta) -> Option<WorkloadRef> {
+    let (name, uid) = identity(meta)?;
+    Some(WorkloadRef {
+        kind,
+        namespace: meta.namespace.clone()?,
+        name,
+        uid,
+    })
+}
+
+fn observed(meta: &ObjectMeta, observed: Option<i64>) -> bool {
+    observed.is_some() && observed >= meta.generation
+}
+
+/// A node.
+#[must_use]
+pub fn node(object: &core::Node) -> Option<Node> {
+    let (name, uid) = identity(&object.metadata)?;
+    let conditions = object.status.as_ref().and_then(|s| s.conditions.as_ref());
+    Some(Node {
+        name: name.into(),
+        uid,
+        resource_version: object.metadata.resource_version.clone()?,
+        labels: object.metadata.labels.clone().unwrap_or_default(),
+        unschedulable: object
+            .spec
+            .as_ref()
+            .and_then(|s| s.unschedulable)
+            .unwrap_or(false),
+        ready: conditions.is_some_and(|list| {
+            list.iter()
+                .any(|c| c.type_ == "Ready" && c.status == "True")
+        }),
+        created: time(object.metadata.creation_timestamp.as_ref()),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        marks: marks(&object.metadata),
+    })
+}
+
+/// A pod.
+#[must_use]
+pub fn pod(object: &core::Pod) -> Option<Pod> {
+    let meta = &object.metadata;
+    let (name, uid) = identity(meta)?;
+    let spec = object.spec.as_ref()?;
+    let status = object.status.as_ref();
+    let condition = |kind: &str| {
+        status
+            .and_then(|s| s.conditions.as_ref())
+            .and_then(|list| list.iter().find(|c| c.type_ == kind))
+    };
+    let terminating = meta.deletion_timestamp.is_some();
+    let ready = condition("Ready").filter(|c| c.status == "True");
+    let owned_by_node = meta
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|o| o.kind == "Node");
+    Some(Pod {
+        reference: PodRef {
+            namespace: meta.namespace.clone()?,
+            name,
+            uid,
+        },
+        resource_version: meta.resource_version.clone()?,
+        labels: meta.labels.clone().unwrap_or_default(),
+        node: spec
+            .node_name
+            .as_deref()
+            .filter(|n| !n.is_empty())
+            .map(NodeName::from),
+        finished: status
+            .and_then(|s| s.phase.as_deref())
+            .is_some_and(|p| matches!(p, "Succeeded" | "Failed")),
+        ready: ready.is_some() && !terminating,
+        ready_since: ready.and_then(|c| time(c.last_transition_time.as_ref())),
+        terminating,
+        created: time(meta.creation_timestamp.as_ref()),
+        controller: controller(meta),
+        mirror: owned_by_node && annotation(meta, "kubernetes.io/config.mirror").is_some(),
+        persistent: spec
+            .volumes
+            .iter()
+            .flatten()
+            .any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
+        marks: marks(meta),
+        unschedulable: condition("PodScheduled")
+            .filter(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))
+            .map(|c| c.message.clone().unwrap_or_default()),
+        placeholder: placeholder(meta),
+        shape: shape(spec),
+    })
+}
+
+fn placeholder(meta: &ObjectMeta) -> Option<PlaceholderLabel> {
+    if meta.namespace.as_deref() != Some(keys::PLACEHOLDER_NAMESPACE) {
+        return None;
+    }
+    let label = |key: &str| {
+        meta.labels
+            .as_ref()
+            .and_then(|l| l.get(key))
+            .map(|v| Uid::from(v.as_str()))
+    };
+    let owner = meta
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|o| o.kind == "NodeRelocation" && o.api_version.starts_with(keys::GROUP))?;
+    Some(PlaceholderLabel {
+        relocation: owner.uid.as_str().into(),
+        pod: label(keys::POD_UID_LABEL)?,
+        workload: label(keys::WORKLOAD_UID_LABEL)?,
+    })
+}
+
+fn shape(spec: &core::PodSpec) -> Shape {
+    Shape {
+        requests: quantity::pod_requests(spec),
+        node_selector: spec.node_selector.clone().unwrap_or_default(),
+        required_affinity: spec
+            .affinity
+            .as_ref()
+            .and_then(|a| a.node_affinity.as_ref())
+            .and_then(|a| {
+                a.required_during_scheduling_ignored_during_execution
+                    .clone()
+            }),
+        tolerations: spec.tolerations.clone().unwrap_or_default(),
+        scheduler_name: spec.scheduler_name.clone(),
+    }
+}
+
+/// A percentage or number of `replicas`, as `intstr.GetScaledValueFromIntOrPercent` resolves it.
+fn scaled(value: Option<&IntOrString>, replicas: u32, round_up: bool) -> u32 {
+    match value {
+        // Both are defaulted to 25% by the API server.
+        None => scaled(Some(&IntOrString::String("25%".into())), replicas, round_up),
+        Some(IntOrString::Int(n)) => u32::try_from(*n).unwrap_or(0),
+        Some(IntOrString::String(text)) => {
+            let percent: u64 = text.trim_end_matches('%').parse().unwrap_or(0);
+            let product = percent.saturating_mul(u64::from(replicas));
+            let scaled = if round_up {
+                product.div_ceil(100)
+            } else {
+                product / 100
+            };
+            u32::try_from(scaled).unwrap_or(u32::MAX)
+        }
+    }
+}
+
+fn rollout_strategy(strategy: Option<&apps::DeploymentStrategy>, replicas: u32) -> RolloutStrategy {
+    if strategy.and_then(|s| s.type_.as_deref()) == Some("Recreate") {
+        return RolloutStrategy::Recreate;
+    }
+    let rolling = strategy.and_then(|s| s.rolling_update.as_ref());
+    let max_surge = scaled(rolling.and_then(|r| r.max_surge.as_ref()), replicas, true);
+    let max_unavailable = scaled(
+        rolling.and_then(|r| r.max_unavailable.as_ref()),
+        replicas,
+        false,
+    );
+    RolloutStrategy::RollingUpdate {
+        max_surge,
+        // The Deployment controller lets one be missing when both round to nothing, or it could never move.
+        max_unavailable: if max_surge == 0 {
+            max_unavailable.max(1)
+        } else {
+            max_unavailable
+        },
+    }
+}
+
+fn restarted_at(template: Option<&core::PodTemplateSpec>) -> Option<String> {
+    annotation(template?.metadata.as_ref()?, keys::RESTARTED_AT)
+}
+
+/// A Deployment.
+#[must_use]
+pub fn deployment(object: &apps::Deployment) -> Option<Deployment> {
+    let spec = object.spec.as_ref()?;
+    let status = object.status.clone().unwrap_or_default();
+    let replicas = replicas(spec.replicas);
+    Some(Deployment {
+        reference: workload(WorkloadKind::Deployment, &object.metadata)?,
+        resource_version: object.metadata.resource_version.clone()?,
+        replicas,
+        updated: count(status.updated_replicas),
+        available: count(status.available_replicas),
+        existing: count(status.replicas),
+        observed: observed(&object.metadata, status.observed_generation),
+        paused: spec.paused.unwrap_or(false),
+        strategy: rollout_strategy(spec.strategy.as_ref(), replicas),
+        restarted_at: restarted_at(Some(&spec.template)),
+        deadline_exceeded: status.conditions.iter().flatten().any(|c| {
+            c.type_ == "Progressing"
+                && c.status == "False"
+                && c.reason.as_deref() == Some("ProgressDeadlineExceeded")
+        }),
+        controller: controller(&object.metadata),
+    })
+}
+
+/// A `ReplicaSet`.
+#[must_use]
+pub fn replica_set(object: &apps::ReplicaSet) -> Option<ReplicaSet> {
+    let spec = object.spec.as_ref()?;
+    let status = object.status.clone().unwrap_or_default();
+    Some(ReplicaSet {
+        reference: workload(WorkloadKind::ReplicaSet, &object.metadata)?,
+        replicas: replicas(spec.replicas),
+        available: count(status.available_replicas),
+        observed: observed(&object.metadata, status.observed_generation),
+        controller: controller(&object.metadata),
+        restarted_at: restarted_at(spec.template.as_ref()),
+    })
+}
+
+/// A `StatefulSet`.
+#[must_use]
+pub fn stateful_set(object: &apps::StatefulSet) -> Option<StatefulSet> {
+    let spec = object.spec.as_ref()?;
+    let status = object.status.clone().unwrap_or_default();
+    let on_delete = spec
+        .update_strategy
+        .as_ref()
+        .and_then(|s| s.type_.as_deref())
+        == Some("OnDelete");
+    Some(StatefulSet {
+        reference: workload(WorkloadKind::StatefulSet, &object.metadata)?,
+        replicas: replicas(spec.replicas),
+        available: count(status.available_replicas),
+        observed: observed(&object.metadata, status.observed_generation),
+        rolled_out: on_delete || status.current_revision == status.update_revision,
+    })
+}
+
+/// A `DaemonSet`.
+#[must_use]
+pub fn daemon_set(object: &apps::DaemonSet) -> Option<DaemonSet> {
+    let (name, uid) = identity(&object.metadata)?;
+    Some(DaemonSet {
+        namespace: object.metadata.namespace.clone()?,
+        name,
+        uid,
+    })
+}
+
+/// A `PodDisruptionBudget`. A selector that cannot be read makes the object unreadable.
+#[must_use]
+pub fn budget(object: &PodDisruptionBudget) -> Option<Budget> {
+    let (name, uid) = identity(&object.metadata)?;
+    let status = object.status.clone().unwrap_or_default();
+    let selector = match object.spec.as_ref().and_then(|s| s.selector.clone()) {
+        Some(selector) => Some(Selector::try_from(selector).ok()?),
+        None => None,
+    };
+    Some(Budget {
+        namespace: object.metadata.namespace.clone()?,
+        name,
+        uid,
+        selector,
+        disruptions_allowed: status.disruptions_allowed,
+        current_healthy: status.current_healthy,
+        desired_healthy: status.desired_healthy,
+        expected_pods: status.expected_pods,
+        observed: observed(&object.metadata, status.observed_generation),
+    })
+}
+
+/// A volume attachment.
+#[must_use]
+pub fn attachment(object: &VolumeAttachment) -> Option<Attachment> {
+    let (name, uid) = identity(&object.metadata)?;
+    Some(Attachment {
+        name,
+        uid,
+        node: object.spec.node_name.as_str().into(),
+        volume: object.spec.source.persistent_volume_name.clone(),
+    })
+}
+
+/// A Karpenter `NodeClaim`.
+#[must_use]
+pub fn node_claim(object: &DynamicObject) -> Option<NodeClaim> {
+    let (name, uid) = identity(&object.metadata)?;
+    let conditions = object
+        .data
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let condition = |kind: &str, status: &str| {
+        conditions.and_then(|list| {
+            list.iter().find(|c| {
+                c.get("type").and_then(Value::as_str) == Some(kind)
+                    && c.get("status").and_then(Value::as_str) == Some(status)
+            })
+        })
+    };
+    let text = |c: &Value, field: &str| {
+        c.get(field)
+            .and_then(Value::as_str)
+            .filter(|t| !t.is_empty())
+            .map(str::to_owned)
+    };
+    Some(NodeClaim {
+        name,
+        uid,
+        node: object
+            .data
+            .pointer("/status/nodeName")
+            .and_then(Value::as_str)
+            .filter(|n| !n.is_empty())
+            .map(NodeName::from),
+        drifted: condition("Drifted", "True").is_some(),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        message: condition("Launched", "False")
+            .or_else(|| condition("Launched", "Unknown"))
+            .and_then(|c| text(c, "message")),
+    })
+}
+
+/// A Karpenter `NodePool`.
+#[must_use]
+pub fn node_pool(object: &DynamicObject) -> Option<NodePool> {
+    let (name, uid) = identity(&object.metadata)?;
+    Some(NodePool { name, uid })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn percentages_round_as_the_deployment_controller_rounds() {
+        let strategy = |replicas, json| {
+            let deployment: apps::Deployment = serde_json::from_value(json!({
+                "metadata": {"name": "web", "namespace": "default", "uid": "u", "resourceVersion": "1"},
+                "spec": {"replicas": replicas, "selector": {}, "template": {}, "strategy": json},
+            }))
+            .unwrap();
+            super::deployment(&deployment).unwrap().strategy
+        };
+        let rolling = |max_surge, max_unavailable| RolloutStrategy::RollingUpdate {
+            max_surge,
+            max_unavailable,
+        };
+        // The default, 25% each: surge rounds up, unavailable rounds down.
+        assert_eq!(strategy(6, json!({"type": "RollingUpdate"})), rolling(2, 1));
+        assert_eq!(strategy(1, json!({"type": "RollingUpdate"})), rolling(1, 0));
+        // Neither may move: the controller then lets one be missing (deployment/util.ResolveFenceposts).
+        let fenced = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}});
+        assert_eq!(strategy(3, fenced), rolling(0, 1));
+        assert_eq!(
+            strategy(3, json!({"type": "Recreate"})),
+            RolloutStrategy::Recreate
+        );
+    }
+
+    #[test]
+    fn a_forged_mirror_annotation_is_not_believed() {
+        let pod = |owner: Option<&str>| {
+            let owners: Vec<_> = owner
+                .iter()
+                .map(|k| json!({"apiVersion": "v1", "kind": k, "name": "n", "uid": "o"}))
+                .collect();
+            let object: core::Pod = serde_json::from_value(json!({
+                "metadata": {"name": "p", "namespace": "d", "uid": "u", "resourceVersion": "1", "ownerReferences": owners,
+                             "annotations": {"kubernetes.io/config.mirror": "abc"}},
+                "spec": {"containers": []},
+            }))
+            .unwrap();
+            super::pod(&object).unwrap().mirror
+        };
+        assert!(pod(Some("Node")));
+        assert!(!pod(None));
+        assert!(!pod(Some("ReplicaSet")));
+    }
+}

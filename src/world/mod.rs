@@ -1,0 +1,301 @@
+//! What was observed, as plain data: no client, no clock, no decisions.
+//!
+//! Kubernetes objects become these types in [`convert`]; the conversions are total functions and never panic.
+//! Whatever could not be read is not in here at all: see [`Sight::Unknown`].
+
+pub mod convert;
+pub mod quantity;
+mod refs;
+mod refusal;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
+use kube::core::{Selector, SelectorExt};
+
+use crate::api::relocation::NodeRelocation;
+use quantity::Quantities;
+pub use refs::{
+    ActionKey, ClaimValue, NodeName, OwnerReference, PodRef, Uid, WorkloadKind, WorkloadRef,
+};
+pub use refusal::{Refusal, RefusalKind};
+pub use workload::{DaemonSet, Deployment, ReplicaSet, RolloutStrategy, StatefulSet};
+
+/// Objects by UID. Shared: a pass works on the map as it was when the pass began.
+pub type Objects<T> = Arc<BTreeMap<Uid, Arc<T>>>;
+
+/// One look at the cluster on behalf of one relocation.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// When the look was taken. The planner knows no other clock.
+    pub now: Timestamp,
+    /// The relocation, as last read or written.
+    pub relocation: NodeRelocation,
+    /// The cluster, or why it is not known well enough to act.
+    pub sight: Sight,
+    /// Reads made for this pass that bypass every cache: nodes that look empty.
+    pub fresh: BTreeMap<NodeName, Fresh>,
+    /// What the placeholders need that is not a watched object. Read only while planning.
+    pub setup: PlaceholderSetup,
+    /// What the API server refused us lately. A hint to be polite and to report, never needed to be correct.
+    pub refusals: BTreeMap<ActionKey, Refusal>,
+}
+
+/// The cluster as far as it is known.
+#[derive(Clone, Debug)]
+pub enum Sight {
+    /// Everything that decisions rest on was read.
+    Known(Arc<Cluster>),
+    /// Something could not be read; nothing may be decided from the rest.
+    Unknown(Vec<Unknown>),
+}
+
+/// Something that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// What was to be read, for example `nodes`.
+    pub what: String,
+    /// Why it could not be read, in the API server's words.
+    pub why: String,
+    /// The API server refused the verb (403), as opposed to not having answered yet.
+    pub forbidden: bool,
+}
+
+/// The objects that decisions rest on, keyed by UID.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    /// All nodes.
+    pub nodes: Objects<Node>,
+    /// All pods, our placeholders among them.
+    pub pods: Objects<Pod>,
+    /// All Deployments.
+    pub deployments: Objects<Deployment>,
+    /// All `ReplicaSets`.
+    pub replica_sets: Objects<ReplicaSet>,
+    /// All `StatefulSets`.
+    pub stateful_sets: Objects<StatefulSet>,
+    /// All `DaemonSets`.
+    pub daemon_sets: Objects<DaemonSet>,
+    /// All `PodDisruptionBudgets`.
+    pub budgets: Objects<Budget>,
+    /// All volume attachments.
+    pub attachments: Objects<Attachment>,
+    /// Karpenter's objects; `None` when the cluster does not serve `karpenter.sh/v1`.
+    pub karpenter: Option<Karpenter>,
+}
+
+/// Karpenter's objects.
+#[derive(Clone, Debug, Default)]
+pub struct Karpenter {
+    /// All `NodeClaims`.
+    pub claims: Objects<NodeClaim>,
+    /// All `NodePools`.
+    pub pools: Objects<NodePool>,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub name: NodeName,
+    pub uid: Uid,
+    pub resource_version: String,
+    pub labels: BTreeMap<String, String>,
+    /// `spec.unschedulable`: cordoned, by whomever.
+    pub unschedulable: bool,
+    /// Condition Ready is True.
+    pub ready: bool,
+    pub created: Option<Timestamp>,
+    pub deleting: bool,
+    pub marks: Marks,
+}
+
+/// The annotations that matter to us, on a node or a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// `relocation.sh/claimed-by`.
+    pub claimed_by: Option<ClaimValue>,
+    /// `relocation.sh/protected-by`: who set the do-not-disrupt beside it.
+    pub protected_by: Option<ClaimValue>,
+    /// `relocation.sh/cordoned-by`: who set `spec.unschedulable`.
+    pub cordoned_by: Option<ClaimValue>,
+    /// `karpenter.sh/do-not-disrupt`, whatever its value.
+    pub do_not_disrupt: Option<String>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    pub reference: PodRef,
+    pub resource_version: String,
+    pub labels: BTreeMap<String, String>,
+    pub node: Option<NodeName>,
+    /// Succeeded or Failed: holds nothing any more.
+    pub finished: bool,
+    /// Condition Ready is True and the pod is not terminating.
+    pub ready: bool,
+    /// Since when condition Ready has been True.
+    pub ready_since: Option<Timestamp>,
+    /// `metadata.deletionTimestamp` is set, or we have seen our eviction accepted.
+    pub terminating: bool,
+    pub created: Option<Timestamp>,
+    pub controller: Option<OwnerReference>,
+    /// Mirror of a static pod: the annotation and an owner of kind Node, both.
+    pub mirror: bool,
+    /// Has a volume from a `PersistentVolumeClaim`.
+    pub persistent: bool,
+    pub marks: Marks,
+    /// Why the scheduler could not place it, in its own words.
+    pub unschedulable: Option<String>,
+    /// Which of our placeholders it is.
+    pub placeholder: Option<PlaceholderLabel>,
+    /// What the scheduler looks at.
+    pub shape: Shape,
+}
+
+/// What makes a pod fit on a node: the part of a pod that a placeholder copies.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shape {
+    /// Requests as the scheduler counts them, overhead included.
+    pub requests: Quantities,
+    pub node_selector: BTreeMap<String, String>,
+    /// `requiredDuringSchedulingIgnoredDuringExecution` node affinity.
+    pub required_affinity: Option<NodeSelector>,
+    pub tolerations: Vec<Toleration>,
+    pub scheduler_name: Option<String>,
+}
+
+/// What a placeholder says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceholderLabel {
+    /// UID of the relocation that made it.
+    pub relocation: Uid,
+    /// The pod that it keeps a place for.
+    pub pod: Uid,
+    /// The workload of that pod.
+    pub workload: Uid,
+}
+
+/// A `PodDisruptionBudget`.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    pub namespace: String,
+    pub name: String,
+    pub uid: Uid,
+    /// `None` selects nothing.
+    pub selector: Option<Selector>,
+    pub disruptions_allowed: i32,
+    pub current_healthy: i32,
+    pub desired_healthy: i32,
+    pub expected_pods: i32,
+    /// The status belongs to the current spec.
+    pub observed: bool,
+}
+
+impl Budget {
+    /// Whether the budget covers the pod.
+    #[must_use]
+    pub fn covers(&self, pod: &Pod) -> bool {
+        self.namespace == pod.reference.namespace
+            && self
+                .selector
+                .as_ref()
+                .is_some_and(|s| s.matches(&pod.labels))
+    }
+
+    /// No eviction will ever be allowed, however healthy the pods are: it desires at least as many as it expects.
+    #[must_use]
+    pub fn never_allows(&self) -> bool {
+        self.observed && self.expected_pods > 0 && self.desired_healthy >= self.expected_pods
+    }
+}
+
+impl std::fmt::Display for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PodDisruptionBudget {}/{}", self.namespace, self.name)
+    }
+}
+
+/// A volume attached to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    pub name: String,
+    pub uid: Uid,
+    pub node: NodeName,
+    /// The persistent volume; `None` for an inline volume.
+    pub volume: Option<String>,
+}
+
+/// A Karpenter `NodeClaim`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeClaim {
+    pub name: String,
+    pub uid: Uid,
+    /// The node, once it has registered.
+    pub node: Option<NodeName>,
+    /// Condition Drifted is True.
+    pub drifted: bool,
+    pub deleting: bool,
+    /// Why it is not ready yet, in Karpenter's words.
+    pub message: Option<String>,
+}
+
+/// A Karpenter `NodePool`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePool {
+    pub name: String,
+    pub uid: Uid,
+}
+
+/// What a fresh read of one node showed.
+#[derive(Clone, Debug)]
+pub enum Fresh {
+    /// The pods bound to the node and the volumes attached to it, read from the API server in this pass.
+    Read {
+        pods: Vec<Pod>,
+        attachments: Vec<Attachment>,
+    },
+    /// The read failed: nothing is known.
+    Failed(Unknown),
+}
+
+/// What placeholders need: a namespace and a priority class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PlaceholderSetup {
+    /// Not looked at in this pass.
+    #[default]
+    Unread,
+    /// Looked at.
+    Read {
+        namespace: bool,
+        /// Value of the `PriorityClass`, if it exists.
+        priority: Option<i32>,
+    },
+    /// Could not be read.
+    Failed(Unknown),
+}
+
+impl Cluster {
+    /// The node of that name, if it exists now.
+    #[must_use]
+    pub fn node_named(&self, name: &NodeName) -> Option<&Arc<Node>> {
+        self.nodes.values().find(|n| n.name == *name)
+    }
+
+    /// The `NodeClaim` whose node is of that name.
+    #[must_use]
+    pub fn claim_of(&self, name: &NodeName) -> Option<&Arc<NodeClaim>> {
+        self.karpenter
+            .as_ref()?
+            .claims
+            .values()
+            .find(|c| c.node.as_ref() == Some(name))
+    }
+
+    /// The budgets that cover the pod.
+    pub fn budgets_of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a Arc<Budget>> {
+        self.budgets.values().filter(move |b| b.covers(pod))
+    }
+}

@@ -1,0 +1,154 @@
+//! Names of things: newtypes that keep a node's name from being taken for a pod's.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! text_newtype {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub String);
+
+        impl $name {
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.to_owned())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+    };
+}
+
+text_newtype! {
+    /// `metadata.uid`: names one object for ever, unlike its name.
+    Uid
+}
+text_newtype! {
+    /// `metadata.name` of a node.
+    NodeName
+}
+text_newtype! {
+    /// What an action is about, for telling two attempts of the same action from two actions.
+    ActionKey
+}
+
+/// A pod, by its UID; the rest is for people and for the address of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef {
+    pub namespace: String,
+    pub name: String,
+    pub uid: Uid,
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The kinds of owner that relocator knows how to move pods of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkloadKind {
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+}
+
+impl fmt::Display for WorkloadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+        })
+    }
+}
+
+impl WorkloadKind {
+    /// The kind of that name, if relocator moves its pods.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Deployment" => Some(Self::Deployment),
+            "ReplicaSet" => Some(Self::ReplicaSet),
+            "StatefulSet" => Some(Self::StatefulSet),
+            _ => None,
+        }
+    }
+}
+
+/// A workload: what makes the pods again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadRef {
+    pub kind: WorkloadKind,
+    pub namespace: String,
+    pub name: String,
+    pub uid: Uid,
+}
+
+impl fmt::Display for WorkloadRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// The controller of an object, as its owner reference claims. To be believed only once an object of that UID was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerReference {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: Uid,
+}
+
+/// Value of our marks on nodes and pods: which relocation they belong to, by name for people and by UID for us.
+///
+/// On the wire `NAME/UID`; a text of another form is kept as it is and belongs to nobody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimValue {
+    pub name: String,
+    pub uid: Uid,
+}
+
+impl ClaimValue {
+    /// Reads the wire form.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        match text.split_once('/') {
+            Some((name, uid)) => Self {
+                name: name.to_owned(),
+                uid: uid.into(),
+            },
+            None => Self {
+                name: text.to_owned(),
+                uid: Uid::default(),
+            },
+        }
+    }
+}
+
+impl fmt::Display for ClaimValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.name, self.uid)
+    }
+}

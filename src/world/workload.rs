@@ -1,0 +1,81 @@
+//! Workloads as observed.
+
+use super::{OwnerReference, Uid, WorkloadRef};
+
+/// How a Deployment replaces its pods, with the percentages resolved for its replica count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RolloutStrategy {
+    Recreate,
+    RollingUpdate {
+        /// Pods that may exist above the replica count; rounded up.
+        max_surge: u32,
+        /// Pods that may be missing below the replica count; rounded down.
+        max_unavailable: u32,
+    },
+}
+
+/// A Deployment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    pub reference: WorkloadRef,
+    pub resource_version: String,
+    pub replicas: u32,
+    pub updated: u32,
+    pub available: u32,
+    /// `status.replicas`: all its pods, old and new.
+    pub existing: u32,
+    /// The status belongs to the current spec.
+    pub observed: bool,
+    pub paused: bool,
+    pub strategy: RolloutStrategy,
+    /// Template annotation `kubectl.kubernetes.io/restartedAt`.
+    pub restarted_at: Option<String>,
+    /// Condition Progressing is False with `ProgressDeadlineExceeded`.
+    pub deadline_exceeded: bool,
+    pub controller: Option<OwnerReference>,
+}
+
+impl Deployment {
+    /// Every pod is of the current template and there is none but those: no rollout is running.
+    #[must_use]
+    pub fn rolled_out(&self) -> bool {
+        self.observed && self.updated == self.replicas && self.existing == self.replicas
+    }
+
+    /// Rolled out and all of it available.
+    #[must_use]
+    pub fn whole(&self) -> bool {
+        self.rolled_out() && self.available >= self.replicas
+    }
+}
+
+/// A `ReplicaSet`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaSet {
+    pub reference: WorkloadRef,
+    pub replicas: u32,
+    pub available: u32,
+    pub observed: bool,
+    pub controller: Option<OwnerReference>,
+    /// As [`Deployment::restarted_at`], of the template that this set was made from.
+    pub restarted_at: Option<String>,
+}
+
+/// A `StatefulSet`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatefulSet {
+    pub reference: WorkloadRef,
+    pub replicas: u32,
+    pub available: u32,
+    pub observed: bool,
+    /// Current and update revision are the same, or nothing rolls by itself (`OnDelete`).
+    pub rolled_out: bool,
+}
+
+/// A `DaemonSet`: only that it exists matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaemonSet {
+    pub namespace: String,
+    pub name: String,
+    pub uid: Uid,
+}
