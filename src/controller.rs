@@ -280,7 +280,7 @@ async fn attempt(context: &Context, relocation: &NodeRelocation, action: &Action
                 Effect::Node(node) => context.observer.wrote_node(&node).await,
                 Effect::Pod(pod) => context.observer.wrote_pod(&pod).await,
                 Effect::Deployment(deployment) => {
-                    context.observer.wrote_deployment(&deployment).await
+                    context.observer.wrote_deployment(&deployment).await;
                 }
                 Effect::Leaving(pod) => context.observer.leaving(&pod).await,
                 Effect::Accepted | Effect::AlreadyDone => {}

@@ -9,14 +9,16 @@
 //!                     └ requeue(Plan.wake_after)          what happened is learned by observing again
 //! ```
 //!
-//! - [`api`]: the wire types. No kube client.
-//! - [`world`]: what was observed, as plain data.
-//! - [`plan`]: decisions.
-//! - [`observe`]: the API as a world.
-//! - [`act`]: one file an action.
-//! - [`controller`]: wiring.
-//! - [`lease`]: leadership.
-//! - [`telemetry`]: events and logs.
+//! | module | what it is for |
+//! |---|---|
+//! | [`api`] | the wire types; no kube client |
+//! | [`world`] | what was observed, as plain data |
+//! | [`plan`] | decisions: pure |
+//! | [`observe`] | the API as a world: watches and fresh reads |
+//! | [`act`] | one file an action: requests with preconditions |
+//! | [`controller`] | wiring: wake-ups in, passes out |
+//! | [`lease`] | leadership |
+//! | [`telemetry`] | events and logs |
 
 pub mod act;
 pub mod api;

@@ -132,7 +132,7 @@ async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
     let context = Arc::new(Context::new(observer, actor, events, acting));
     let stopped = Arc::clone(&stop);
     let controller = tokio::spawn(controller::run(context, watching, wake, async move {
-        stopped.notified().await
+        stopped.notified().await;
     }));
     let lost = tokio::select! {
         () = leadership.lost() => true,

@@ -40,10 +40,17 @@ pub enum DetachedError {
     /// A name that is no file name.
     #[error("{0:?} can't be the name of a lab: use letters, digits, '-' and '_'")]
     Name(String),
+    /// One of that name is there.
+    #[error("the lab {0:?} is up already; end it first (cargo xtask lab down --name {0})")]
+    IsUp(String),
 }
 
 fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DetachedError {
-    move |source| DetachedError::Io { what, path: path.to_owned(), source }
+    move |source| DetachedError::Io {
+        what,
+        path: path.to_owned(),
+        source,
+    }
 }
 
 /// A detached lab. Shown, it says where the kubeconfig is and what to try next.
@@ -65,7 +72,14 @@ pub struct UpInfo {
 
 impl fmt::Display for UpInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, dir, kubeconfig, kubectl, karpenter, was_up } = self;
+        let Self {
+            name,
+            dir,
+            kubeconfig,
+            kubectl,
+            karpenter,
+            was_up,
+        } = self;
         let state = if *was_up { "was up already" } else { "is up" };
         writeln!(f, "The lab {name:?} {state}.\n")?;
         writeln!(f, "    export KUBECONFIG={}", kubeconfig.display())?;
@@ -91,6 +105,7 @@ struct State {
 }
 
 /// The files of one detached lab.
+#[derive(Debug)]
 struct Place(PathBuf);
 
 impl Place {
@@ -142,7 +157,9 @@ impl Place {
     fn clear(&self, state: &State) -> Result<(), DetachedError> {
         process::end_by_id(&state.processes);
         match fs::remove_dir_all(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("removing", &self.0)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(io_error("removing", &self.0)(error))
+            }
             _ => Ok(()),
         }
     }
@@ -150,7 +167,9 @@ impl Place {
 
 impl State {
     fn is_up(&self) -> bool {
-        self.complete && !self.processes.is_empty() && self.processes.iter().all(ProcessId::is_alive)
+        self.complete
+            && !self.processes.is_empty()
+            && self.processes.iter().all(ProcessId::is_alive)
     }
 }
 
@@ -159,6 +178,81 @@ impl State {
 /// `options.dir` and `options.keep` are not used. What an earlier start left half done, or a lab of which a program
 /// has ended, is cleared away first.
 pub async fn up(name: &str, options: LabOptions) -> Result<UpInfo, DetachedError> {
+    match start(name, options).await? {
+        Start::WasUp(info) => Ok(info),
+        Start::Held(held) => held.leave(),
+    }
+}
+
+/// Starts a lab that ends with us unless it is left alone ([`Held::leave`]): for a command that does something in it
+/// first. An error if one of this name is up.
+pub async fn hold(name: &str, options: LabOptions) -> Result<Held, DetachedError> {
+    match start(name, options).await? {
+        Start::WasUp(info) => Err(DetachedError::IsUp(info.name)),
+        Start::Held(held) => Ok(held),
+    }
+}
+
+#[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
+enum Start {
+    WasUp(UpInfo),
+    Held(Held),
+}
+
+/// A detached lab that is still ours. Dropped, it ends.
+#[derive(Debug)]
+pub struct Held {
+    // Dropped in this order.
+    lab: Lab,
+    traces: Traces,
+}
+
+/// What another command finds a lab by. Gone when this is dropped, unless the lab is left alone.
+#[derive(Debug)]
+struct Traces {
+    name: String,
+    place: Arc<Place>,
+    state: Arc<Mutex<State>>,
+    stay: bool,
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        if !self.stay {
+            let _ = fs::remove_dir_all(&self.place.0);
+        }
+    }
+}
+
+impl Held {
+    /// The lab.
+    #[must_use]
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// Lets it live until [`down`], with everything that was started beside it.
+    pub fn leave(mut self) -> Result<UpInfo, DetachedError> {
+        let Traces {
+            name, place, state, ..
+        } = &self.traces;
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of a start that was made again with other ports are gone, as are programs that were started again.
+        state.processes.retain(ProcessId::is_alive);
+        state.kubectl = self.lab.kubectl_path();
+        state.complete = true;
+        place
+            .write(&state)
+            .map_err(io_error("writing", &place.state()))?;
+        let info = info(name, place, &state, false);
+        drop(state);
+        self.lab.let_live();
+        self.traces.stay = true;
+        Ok(info)
+    }
+}
+
+async fn start(name: &str, options: LabOptions) -> Result<Start, DetachedError> {
     let place = Arc::new(Place::of(name)?);
     let locking = place.clone();
     let _lock = tokio::task::spawn_blocking(move || locking.lock())
@@ -166,13 +260,18 @@ pub async fn up(name: &str, options: LabOptions) -> Result<UpInfo, DetachedError
         .map_err(|error| io_error("locking", &place.0)(io::Error::other(error)))??;
     if let Some(state) = place.read()? {
         if state.is_up() {
-            return Ok(info(name, &place, &state, true));
+            return Ok(Start::WasUp(info(name, &place, &state, true)));
         }
         place.clear(&state)?;
     }
     fs::create_dir_all(&place.0).map_err(io_error("making the folder", &place.0))?;
 
-    let empty = State { processes: Vec::new(), karpenter: options.karpenter, kubectl: PathBuf::new(), complete: false };
+    let empty = State {
+        processes: Vec::new(),
+        karpenter: options.karpenter,
+        kubectl: PathBuf::new(),
+        complete: false,
+    };
     let state = Arc::new(Mutex::new(empty));
     let (recorded, written) = (state.clone(), place.clone());
     let record = move |process: &ProcessId| {
@@ -180,24 +279,28 @@ pub async fn up(name: &str, options: LabOptions) -> Result<UpInfo, DetachedError
         state.processes.push(process.clone());
         written.write(&state)
     };
-    let options = LabOptions { dir: Some(place.lab()), keep: false, ..options };
+    let options = LabOptions {
+        dir: Some(place.lab()),
+        keep: false,
+        ..options
+    };
+    let traces = Traces {
+        name: name.to_owned(),
+        place,
+        state,
+        stay: false,
+    };
     let lab = Lab::start_as(options, Lifetime::Detached, Arc::new(record)).await?;
-
-    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-    // A start that was made again with other ports has left the ids of processes that are gone.
-    state.processes = lab.process_ids();
-    state.kubectl = lab.kubectl_path();
-    state.complete = true;
-    place.write(&state).map_err(io_error("writing", &place.state()))?;
-    lab.let_live();
-    Ok(info(name, &place, &state, false))
+    Ok(Start::Held(Held { lab, traces }))
 }
 
 /// Ends a detached lab and removes its folder. False when there was none.
 pub fn down(name: &str) -> Result<bool, DetachedError> {
     let place = Place::of(name)?;
     let _lock = place.lock()?;
-    let Some(state) = place.read()? else { return Ok(false) };
+    let Some(state) = place.read()? else {
+        return Ok(false);
+    };
     place.clear(&state)?;
     Ok(true)
 }
@@ -235,7 +338,10 @@ mod tests {
     #[test]
     fn a_name_is_one_folder() {
         for name in ["", "..", "a/b", "a b"] {
-            assert!(matches!(Place::of(name), Err(DetachedError::Name(_))), "{name:?}");
+            assert!(
+                matches!(Place::of(name), Err(DetachedError::Name(_))),
+                "{name:?}"
+            );
         }
     }
 }

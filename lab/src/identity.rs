@@ -21,7 +21,13 @@ pub(crate) enum User {
 }
 
 impl User {
-    const ALL: [Self; 5] = [Self::Admin, Self::ControllerManager, Self::Scheduler, Self::Kwok, Self::Karpenter];
+    const ALL: [Self; 5] = [
+        Self::Admin,
+        Self::ControllerManager,
+        Self::Scheduler,
+        Self::Kwok,
+        Self::Karpenter,
+    ];
 
     /// The name in the audit log, in RBAC and in the admission policy for KWOK.
     pub(crate) fn name(self) -> &'static str {
@@ -86,8 +92,18 @@ pub(crate) fn write(dir: &Path, port: u16) -> io::Result<()> {
     secret(&server_certificate(dir), &certificates.server)?;
     secret(&server_key(dir), &certificates.server_key)?;
     secret(&service_account_key(dir), &certificates.service_account_key)?;
-    secret(&service_account_public_key(dir), &certificates.service_account_public_key)?;
-    let lines = User::ALL.map(|user| format!("{},{},{},system:masters\n", user.token(), user.name(), user.name()));
+    secret(
+        &service_account_public_key(dir),
+        &certificates.service_account_public_key,
+    )?;
+    let lines = User::ALL.map(|user| {
+        format!(
+            "{},{},{},system:masters\n",
+            user.token(),
+            user.name(),
+            user.name()
+        )
+    });
     secret(&tokens(dir), &lines.concat())?;
     for user in User::ALL {
         kubeconfig(dir, port, &user.kubeconfig(dir), user.name(), &user.token())?;
@@ -96,7 +112,13 @@ pub(crate) fn write(dir: &Path, port: u16) -> io::Result<()> {
 }
 
 /// Writes a kubeconfig for a user with a token.
-pub(crate) fn kubeconfig(dir: &Path, port: u16, file: &Path, user: &str, token: &str) -> io::Result<()> {
+pub(crate) fn kubeconfig(
+    dir: &Path,
+    port: u16,
+    file: &Path,
+    user: &str,
+    token: &str,
+) -> io::Result<()> {
     // JSON is YAML, and quotes what a path may hold.
     let config = serde_json::json!({
         "apiVersion": "v1",
@@ -113,7 +135,12 @@ pub(crate) fn kubeconfig(dir: &Path, port: u16, file: &Path, user: &str, token: 
 }
 
 fn secret(file: &Path, text: &str) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(file)?;
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(file)?;
     file.write_all(text.as_bytes())
 }
 
@@ -129,13 +156,18 @@ fn certificates() -> Result<Certificates, rcgen::Error> {
     let mut authority = CertificateParams::default();
     authority.distinguished_name.push(DnType::CommonName, "lab");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    authority.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
     let authority_key = KeyPair::generate()?;
     let authority_certificate = authority.self_signed(&authority_key)?;
     let issuer = Issuer::new(authority, authority_key);
 
     let mut server = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
-    server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+    server
+        .distinguished_name
+        .push(DnType::CommonName, "kube-apiserver");
     let server_key = KeyPair::generate()?;
     let server_certificate = server.signed_by(&server_key, &issuer)?;
 

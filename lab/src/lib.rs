@@ -6,6 +6,7 @@
 //! detached    a lab for people, which outlives the command that started it
 //! fixtures    nodes, workloads and the scenario that the project's figures are about
 //! wait        conditions with a deadline, whose error says what was seen last
+//! operator    relocator itself: installed, run under its service account, and watched
 //! judge       what happened in a run, from watches and the audit log
 //! ```
 //!
@@ -28,6 +29,7 @@ pub mod detached;
 pub mod fixtures;
 mod identity;
 pub mod judge;
+pub mod operator;
 mod ports;
 pub mod process;
 pub mod programs;

@@ -25,12 +25,17 @@ pub(crate) fn choose<const N: usize>() -> io::Result<[u16; N]> {
     let start = u16::try_from(start).unwrap_or_default();
     let mut free = (0..COUNT)
         .map(|step| FIRST + (start + step) % COUNT)
-        .filter(|port| !taken.contains(port) && TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok());
+        .filter(|port| {
+            !taken.contains(port) && TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok()
+        });
     let mut ports = [0; N];
     for port in &mut ports {
         *port = free.next().ok_or_else(|| {
             let last = FIRST + (COUNT - 1);
-            io::Error::new(io::ErrorKind::AddrInUse, format!("no free port between {FIRST} and {last}"))
+            io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!("no free port between {FIRST} and {last}"),
+            )
         })?;
     }
     taken.extend(ports);

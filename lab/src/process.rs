@@ -12,8 +12,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::tether;
 
-/// How long a child has between SIGTERM and SIGKILL. Nothing that a lab runs has state worth more.
+/// How long a child has between SIGTERM and SIGKILL: an operator gives back its lease in less.
 const GRACE: Duration = Duration::from_millis(1500);
+
+/// The same for the programs of a lab. The API server never makes it, it waits for watches to be closed; and nothing
+/// that a lab holds is worth waiting for.
+pub(crate) const LAB_GRACE: Duration = Duration::from_millis(300);
 
 /// How often a child that was told to end is looked at.
 const POLL: Duration = Duration::from_millis(10);
@@ -59,6 +63,13 @@ pub(crate) fn spawn(mut command: Command, lifetime: Lifetime) -> io::Result<Chil
     answer.recv().map_err(|_| gone())?
 }
 
+/// Starts a command as it is, with our terminal or pipes, and lets it end with this process, even if we are killed.
+///
+/// What it starts in turn is not ended with it, unless it leads a process group and the group is told.
+pub fn spawn_tethered(command: Command) -> io::Result<Child> {
+    spawn(command, Lifetime::Tethered)
+}
+
 /// A running child whose output goes to a file. It is ended when this is dropped, and when this process dies.
 #[derive(Debug)]
 pub struct Process {
@@ -71,19 +82,36 @@ pub struct Process {
 impl Process {
     /// Starts `command` with standard output and error appended to `log`, in a process group of its own, so that a
     /// Ctrl-C in the terminal reaches us first and the children by way of us.
-    pub fn start(name: impl Into<String>, command: Command, log: impl Into<PathBuf>) -> io::Result<Self> {
+    pub fn start(
+        name: impl Into<String>,
+        command: Command,
+        log: impl Into<PathBuf>,
+    ) -> io::Result<Self> {
         Self::start_as(name.into(), command, log.into(), Lifetime::Tethered)
     }
 
-    pub(crate) fn start_as(name: String, mut command: Command, log: PathBuf, lifetime: Lifetime) -> io::Result<Self> {
+    pub(crate) fn start_as(
+        name: String,
+        mut command: Command,
+        log: PathBuf,
+        lifetime: Lifetime,
+    ) -> io::Result<Self> {
         use std::os::unix::process::CommandExt;
 
         let output = File::options().create(true).append(true).open(&log)?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
         if lifetime == Lifetime::Tethered {
             command.process_group(0);
         }
-        Ok(Self { name, child: spawn(command, lifetime)?, log, end_on_drop: true })
+        Ok(Self {
+            name,
+            child: spawn(command, lifetime)?,
+            log,
+            end_on_drop: true,
+        })
     }
 
     /// The name it was started under.
@@ -132,15 +160,22 @@ impl Process {
 
     fn signal(&mut self, signal: Signal) -> io::Result<()> {
         if self.ended()?.is_some() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{} has ended", self.name)));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{} has ended", self.name),
+            ));
         }
         kill_process(Pid::from_child(&self.child), signal).map_err(io::Error::from)
     }
 
     /// What identifies the process after we are gone.
     pub(crate) fn id(&self) -> io::Result<ProcessId> {
-        ProcessId::of(self.pid())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{} ended at once", self.name)))
+        ProcessId::of(self.pid()).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{} ended at once", self.name),
+            )
+        })
     }
 
     pub(crate) fn ends_on_drop(&self) -> bool {
@@ -156,21 +191,24 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.end_on_drop {
-            end_all(std::slice::from_mut(self));
+            end_all(std::slice::from_mut(self), GRACE);
         }
     }
 }
 
 /// Ends all of them together: SIGTERM, a short grace, SIGKILL. Blocks for little longer than that grace.
-pub(crate) fn end_all(processes: &mut [Process]) {
+pub(crate) fn end_all(processes: &mut [Process], grace: Duration) {
     for process in processes.iter_mut() {
         let _ = process.terminate();
         // A paused process takes no notice of SIGTERM.
         let _ = process.resume();
     }
-    let until = Instant::now() + GRACE;
+    let until = Instant::now() + grace;
     while Instant::now() < until {
-        let alive = processes.iter_mut().filter_map(|process| process.ended().ok()).any(|status| status.is_none());
+        let alive = processes
+            .iter_mut()
+            .filter_map(|process| process.ended().ok())
+            .any(|status| status.is_none());
         if !alive {
             break;
         }
@@ -196,7 +234,10 @@ impl ProcessId {
     /// The process that has this pid now, if there is one.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
-        Some(Self { pid, started: start_of(pid)? })
+        Some(Self {
+            pid,
+            started: start_of(pid)?,
+        })
     }
 
     /// Whether this very process still runs.
@@ -215,14 +256,20 @@ impl ProcessId {
 
 /// Ends processes of an earlier command of ours: SIGTERM, a short grace, SIGKILL. Those that are gone are skipped.
 pub(crate) fn end_by_id(processes: &[ProcessId]) {
+    let signal_all = |signal| {
+        for process in processes {
+            process.signal(signal);
+        }
+    };
     let gone_by = |deadline: Instant| {
         while processes.iter().any(ProcessId::is_alive) && Instant::now() < deadline {
             thread::sleep(POLL);
         }
     };
-    processes.iter().for_each(|process| process.signal(Signal::TERM));
-    gone_by(Instant::now() + GRACE);
-    processes.iter().for_each(|process| process.signal(Signal::KILL));
+    signal_all(Signal::TERM);
+    gone_by(Instant::now() + LAB_GRACE);
+    signal_all(Signal::KILL);
+    // They are not ours to wait for; whoever reaps them takes a moment.
     gone_by(Instant::now() + GRACE);
 }
 
@@ -241,7 +288,10 @@ fn start_of(pid: u32) -> Option<String> {
 
 #[cfg(not(target_os = "linux"))]
 fn start_of(pid: u32) -> Option<String> {
-    let output = Command::new("ps").args(["-o", "lstart=", "-p", &pid.to_string()]).output().ok()?;
+    let output = Command::new("ps")
+        .args(["-o", "lstart=", "-p", &pid.to_string()])
+        .output()
+        .ok()?;
     let started = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     (!started.is_empty()).then_some(started)
 }
@@ -264,7 +314,9 @@ pub fn tail(file: &Path, lines: usize) -> String {
     let text = read().unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let all: Vec<&str> = text.lines().collect();
-    all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
+    all.get(all.len().saturating_sub(lines)..)
+        .unwrap_or_default()
+        .join("\n")
 }
 
 #[cfg(test)]
@@ -273,7 +325,8 @@ mod tests {
 
     #[test]
     fn a_process_is_ended_when_it_is_dropped_even_while_it_is_paused() {
-        let log = std::env::temp_dir().join(format!("relocator-lab-process-{}", std::process::id()));
+        let log =
+            std::env::temp_dir().join(format!("relocator-lab-process-{}", std::process::id()));
         let mut command = Command::new("sleep");
         command.arg("600");
         let mut process = Process::start("sleep", command, &log).unwrap();
@@ -289,7 +342,13 @@ mod tests {
     fn a_reused_pid_is_not_taken_for_the_process_that_had_it() {
         let us = ProcessId::of(std::process::id()).unwrap();
         assert!(us.is_alive());
-        assert!(!ProcessId { started: "another time".into(), ..us }.is_alive());
+        assert!(
+            !ProcessId {
+                started: "another time".into(),
+                ..us
+            }
+            .is_alive()
+        );
     }
 
     #[test]

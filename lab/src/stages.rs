@@ -55,8 +55,14 @@ const CREATE: &str = "pod-create";
 const READY: &str = "pod-ready";
 const COMPLETE: &str = "pod-complete";
 const DELETE: &str = "pod-delete";
-const GENERAL: [&str; 6] =
-    [CREATE, "pod-init-container-running", "pod-init-container-completed", READY, COMPLETE, DELETE];
+const GENERAL: [&str; 6] = [
+    CREATE,
+    "pod-init-container-running",
+    "pod-init-container-completed",
+    READY,
+    COMPLETE,
+    DELETE,
+];
 
 const NOT_NEVER_READY: &str = r#"
     - key: '.metadata.labels["lab.relocator/never-ready"]'
@@ -71,7 +77,11 @@ const NOT_NEVER_ENDS: &str = r#"
       - 'true'"#;
 
 /// The configuration file for KWOK, from the stages of its module.
-pub(crate) fn render(kwok_stages: &Path, times: PodTimes, more: &str) -> Result<String, StagesError> {
+pub(crate) fn render(
+    kwok_stages: &Path,
+    times: PodTimes,
+    more: &str,
+) -> Result<String, StagesError> {
     let read = |name: &str| Stage::read(kwok_stages.join(name));
     let mut stages = vec![
         read("node/fast/node-initialize.yaml")?.text,
@@ -83,10 +93,20 @@ pub(crate) fn render(kwok_stages: &Path, times: PodTimes, more: &str) -> Result<
         match times {
             PodTimes::General => {
                 stages.push(general.clone().only_if(&paced_by(&[name]), false)?.text);
-                stages.push(general.only_if(&paced_by(&[name]), true)?.paced(name, false)?.text);
+                stages.push(
+                    general
+                        .only_if(&paced_by(&[name]), true)?
+                        .paced(name, false)?
+                        .text,
+                );
             }
             PodTimes::Fast => {
-                stages.push(general.only_if(&paced_by(steps_of_fast(name)), true)?.paced(name, true)?.text);
+                stages.push(
+                    general
+                        .only_if(&paced_by(steps_of_fast(name)), true)?
+                        .paced(name, true)?
+                        .text,
+                );
             }
         }
     }
@@ -107,7 +127,12 @@ fn steps_of_fast(name: &str) -> &'static [&'static str] {
     match name {
         COMPLETE => &[COMPLETE],
         DELETE => &[DELETE],
-        _ => &[CREATE, "pod-init-container-running", "pod-init-container-completed", READY],
+        _ => &[
+            CREATE,
+            "pod-init-container-running",
+            "pod-init-container-completed",
+            READY,
+        ],
     }
 }
 
@@ -128,7 +153,10 @@ struct Stage {
 impl Stage {
     fn read(file: PathBuf) -> Result<Self, StagesError> {
         match fs::read_to_string(&file) {
-            Ok(text) => Ok(Self { text: text.trim_end().to_owned(), file }),
+            Ok(text) => Ok(Self {
+                text: text.trim_end().to_owned(),
+                file,
+            }),
             Err(source) => Err(StagesError::Read { file, source }),
         }
     }
@@ -136,7 +164,10 @@ impl Stage {
     /// Puts text in place of what must be there.
     fn replace(mut self, expected: &'static str, by: &str) -> Result<Self, StagesError> {
         if !self.text.contains(expected) {
-            return Err(StagesError::Unknown { file: self.file, expected });
+            return Err(StagesError::Unknown {
+                file: self.file,
+                expected,
+            });
         }
         self.text = self.text.replacen(expected, by, 1);
         Ok(self)
@@ -149,12 +180,18 @@ impl Stage {
 
     /// Leaves the pods that never get ready, or never end, to others.
     fn for_ordinary_pods(self, name: &str) -> Result<Self, StagesError> {
-        self.and_match(if name == DELETE { NOT_NEVER_ENDS } else { NOT_NEVER_READY })
+        self.and_match(if name == DELETE {
+            NOT_NEVER_ENDS
+        } else {
+            NOT_NEVER_READY
+        })
     }
 
     fn only_if(self, jq: &str, exists: bool) -> Result<Self, StagesError> {
         let operator = if exists { "Exists" } else { "DoesNotExist" };
-        self.and_match(&format!("\n    - key: '{jq}'\n      operator: '{operator}'"))
+        self.and_match(&format!(
+            "\n    - key: '{jq}'\n      operator: '{operator}'"
+        ))
     }
 
     /// A second form under another name, which takes just as long as the annotations say.
@@ -162,12 +199,20 @@ impl Stage {
     /// KWOK takes the jitter instead of the delay when it is the shorter one, so the default jitter has to go.
     fn paced(self, name: &str, at_once: bool) -> Result<Self, StagesError> {
         const JITTER: &str = "\n    jitterDurationMilliseconds: 5000";
-        const GRACE: &str = "\n    jitterDurationFrom:\n      expressionFrom: '.metadata.deletionTimestamp'";
+        const GRACE: &str =
+            "\n    jitterDurationFrom:\n      expressionFrom: '.metadata.deletionTimestamp'";
         const ANNOTATED: &str = "\n    jitterDurationFrom:\n      expressionFrom: '.metadata.annotations[\"pod-delete.stage.kwok.x-k8s.io/jitter-delay\"]'";
         let named = self.replace("\n  name: ", "\n  name: paced-")?;
-        let exact = if name == DELETE { named.replace(GRACE, ANNOTATED)? } else { named.replace(JITTER, "")? };
+        let exact = if name == DELETE {
+            named.replace(GRACE, ANNOTATED)?
+        } else {
+            named.replace(JITTER, "")?
+        };
         if at_once {
-            exact.replace("\n    durationMilliseconds: 1000", "\n    durationMilliseconds: 0")
+            exact.replace(
+                "\n    durationMilliseconds: 1000",
+                "\n    durationMilliseconds: 0",
+            )
         } else {
             Ok(exact)
         }

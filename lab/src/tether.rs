@@ -23,7 +23,9 @@ pub(crate) fn end_with_parent(command: &mut Command) {
             if getppid() == Some(parent) {
                 Ok(())
             } else {
-                Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
+                Err(io::Error::from_raw_os_error(
+                    rustix::io::Errno::SRCH.raw_os_error(),
+                ))
             }
         });
     }
@@ -37,6 +39,10 @@ pub(crate) fn end_with_parent(_command: &mut Command) {}
 pub(crate) fn live_on(command: &mut Command) {
     // SAFETY: setsid is one system call that neither allocates nor locks, and the closure captures nothing.
     unsafe {
-        command.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(io::Error::from));
+        command.pre_exec(|| {
+            rustix::process::setsid()
+                .map(|_| ())
+                .map_err(io::Error::from)
+        });
     }
 }

@@ -5,11 +5,21 @@ use lab::{Lab, LabOptions};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_pool_comes_up_drifts_and_is_blocked() {
-    let lab = Lab::start(LabOptions { karpenter: true, ..LabOptions::default() }).await.unwrap();
+    let lab = Lab::start(LabOptions {
+        karpenter: true,
+        ..LabOptions::default()
+    })
+    .await
+    .unwrap();
     fixtures::apply_scenario(&lab).await.unwrap();
-    let claims = fixtures::wait_node_claims(&lab, NODE_POOL, SCENARIO_NODES).await.unwrap();
+    let claims = fixtures::wait_node_claims(&lab, NODE_POOL, SCENARIO_NODES)
+        .await
+        .unwrap();
 
-    let pods = lab.kubectl(&["get", "pods", "--output=jsonpath={.items[*].spec.nodeName}"]).await.unwrap();
+    let pods = lab
+        .kubectl(&["get", "pods", "--output=jsonpath={.items[*].spec.nodeName}"])
+        .await
+        .unwrap();
     let mut nodes: Vec<&str> = pods.split_whitespace().collect();
     assert_eq!(nodes.len(), SCENARIO_PODS);
     nodes.sort_unstable();
@@ -17,7 +27,10 @@ async fn the_node_pool_comes_up_drifts_and_is_blocked() {
     assert_eq!(nodes.len(), SCENARIO_NODES);
 
     fixtures::drift_node_pool(&lab, NODE_POOL).await.unwrap();
-    assert_eq!(fixtures::wait_drifted(&lab, NODE_POOL).await.unwrap().len(), claims.len());
+    assert_eq!(
+        fixtures::wait_drifted(&lab, NODE_POOL).await.unwrap().len(),
+        claims.len()
+    );
     let message = fixtures::wait_disruption_blocked(&lab).await.unwrap();
     println!("{message}");
 }

@@ -11,6 +11,7 @@ mod remove;
 mod restart;
 mod restore;
 pub mod status;
+mod surge;
 
 use std::time::Duration;
 
@@ -99,6 +100,18 @@ impl Actor {
                     resource_version,
                     restarted_at,
                 } => restart::restart(client, workload, resource_version, restarted_at).await,
+                Action::Scale {
+                    workload,
+                    resource_version,
+                    replicas,
+                    mark,
+                } => {
+                    surge::scale(client, workload, resource_version, *replicas, mark.as_ref()).await
+                }
+                Action::CheapenPod { pod } => surge::cheapen(client, pod, &claim).await,
+                Action::UncheapenPod { pod, still_ours } => {
+                    surge::uncheapen(client, pod, *still_ours).await
+                }
                 Action::DeleteNodeClaim { name, uid, .. } => {
                     remove::node_claim(client, name, uid).await
                 }

@@ -105,10 +105,13 @@ fn object(action: &Action) -> String {
         | Action::ReleaseNode { node, .. } => {
             format!("Node {}", node.name)
         }
-        Action::ProtectPod { pod } | Action::UnprotectPod { pod, .. } => format!("Pod {}", pod.pod),
+        Action::ProtectPod { pod }
+        | Action::UnprotectPod { pod, .. }
+        | Action::CheapenPod { pod }
+        | Action::UncheapenPod { pod, .. } => format!("Pod {}", pod.pod),
         Action::CreatePlaceholder(placeholder) => format!("Pod {}", placeholder.pod),
         Action::DeletePlaceholder { pod } | Action::Evict { pod, .. } => format!("Pod {pod}"),
-        Action::Restart { workload, .. } => workload.to_string(),
+        Action::Restart { workload, .. } | Action::Scale { workload, .. } => workload.to_string(),
         Action::DeleteNodeClaim { name, .. } => format!("NodeClaim {name}"),
     }
 }

@@ -121,7 +121,9 @@ fn each_schema(schema: &mut JSONSchemaProps, change: &mut impl FnMut(&mut JSONSc
     match &mut schema.items {
         Some(JSONSchemaPropsOrArray::Schema(item)) => each_schema(item, change),
         Some(JSONSchemaPropsOrArray::Schemas(items)) => {
-            items.iter_mut().for_each(|item| each_schema(item, change))
+            for item in items {
+                each_schema(item, change);
+            }
         }
         None => {}
     }

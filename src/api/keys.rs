@@ -79,3 +79,18 @@ pub const POD_UID_LABEL: &str = "relocation.sh/pod-uid";
 
 /// Label of a placeholder: UID of the workload of that pod.
 pub const WORKLOAD_UID_LABEL: &str = "relocation.sh/workload-uid";
+
+/// Pod annotation by which a `ReplicaSet` chooses whom to remove first: the lowest. Source: KEP-2255.
+pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// The cost that we set: below 0, which is what a pod without the annotation has.
+pub const DELETION_COST_VALUE: &str = "-1000";
+
+/// Annotation of a pod: which relocation set the deletion cost beside it. Value as of [`CLAIMED_BY`].
+pub const COSTED_BY: &str = "relocation.sh/deletion-cost-by";
+
+/// Label of a Deployment whose replica count is raised for the moment: by which relocation, from which count and to which, as
+/// `UID.FROM.TO`. Set and removed in the same write as the count.
+///
+/// Not an annotation: the Deployment controller copies those to the `ReplicaSet`, where nobody would take it away.
+pub const SURGE_LABEL: &str = "relocation.sh/surge";

@@ -269,11 +269,13 @@ pub enum WorkloadStrategy {
     Auto,
     /// A rollout restart where the workload can be restarted, evictions otherwise.
     RolloutRestart,
+    /// More replicas for a moment, where the workload can take them, evictions otherwise.
+    Surge,
     /// Evictions, one at a time for each workload.
     Evict,
 }
 
-words!(WorkloadStrategy: Auto, RolloutRestart, Evict);
+words!(WorkloadStrategy: Auto, RolloutRestart, Surge, Evict);
 
 /// Which pods Karpenter must leave alone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -177,6 +177,44 @@ words!(
     Blocked, RollingBack, Failed,
 );
 
+impl Stage {
+    /// Every stage, in order.
+    pub const ALL: [Self; 13] = [
+        Self::Pending,
+        Self::Planning,
+        Self::Protecting,
+        Self::Cordoning,
+        Self::Provisioning,
+        Self::Moving,
+        Self::Draining,
+        Self::Removing,
+        Self::Restoring,
+        Self::Succeeded,
+        Self::Blocked,
+        Self::RollingBack,
+        Self::Failed,
+    ];
+
+    /// What goes on in the stage, for people.
+    #[must_use]
+    pub const fn does(self) -> &'static str {
+        match self {
+            Self::Pending | Self::Planning => "finding out what has to be done",
+            Self::Protecting => "claiming and protecting the selected nodes and their pods",
+            Self::Cordoning => "cordoning the selected nodes",
+            Self::Provisioning => "making places for the pods",
+            Self::Moving => "moving pods",
+            Self::Draining => "confirming that nothing is left on the nodes",
+            Self::Removing => "removing the empty nodes",
+            Self::Restoring => "taking away what was set for the time of the relocation",
+            Self::Succeeded => "finished",
+            Self::Blocked => "blocked",
+            Self::RollingBack => "putting back what can be put back",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// One selected node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -239,7 +277,8 @@ pub struct WorkloadStatus {
     #[schemars(length(min = 1, max = 128))]
     pub uid: String,
 
-    /// How its pods move. RolloutRestart: by a rolling update of the workload itself. Evict: by evictions, one at a time.
+    /// How its pods move. RolloutRestart: by a rolling update of the workload itself. Surge: by as
+    /// many replicas more, until those are Ready. Evict: by evictions, one at a time.
     pub strategy: MoveStrategy,
 
     /// Why this strategy was chosen.
@@ -254,6 +293,11 @@ pub struct WorkloadStatus {
     #[schemars(range(max = MAX_COUNT))]
     pub moved: u32,
 
+    /// Replica count that a surge goes back to. Recorded before the count is raised, gone when it is back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = MAX_COUNT))]
+    pub surged_from: Option<u32>,
+
     /// How far the workload has come. Pending: not begun. Moving: a pod of it is on the move. Moved: all are moved and
     /// Ready. Blocked: something has to change first, see status.blockers.
     pub state: WorkloadState,
@@ -264,11 +308,13 @@ pub struct WorkloadStatus {
 pub enum MoveStrategy {
     /// By a rolling update of the workload itself, started as by `kubectl rollout restart`.
     RolloutRestart,
+    /// Make before break, without a rollout: as many replicas more, and when those are Ready the old pods go.
+    Surge,
     /// By evictions, one at a time.
     Evict,
 }
 
-words!(MoveStrategy: RolloutRestart, Evict);
+words!(MoveStrategy: RolloutRestart, Surge, Evict);
 
 /// How far a workload has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

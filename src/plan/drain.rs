@@ -54,7 +54,8 @@ fn claim(scene: &Scene<'_>, selected: &Selected<'_>) -> Option<bool> {
 fn next(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage {
     let record = selected.record;
     match record.stage {
-        Stage::Moving if selected.node.is_none() => Stage::Restoring,
+        // Somebody else has removed it.
+        Stage::Moving | Stage::Draining if selected.node.is_none() => Stage::Restoring,
         Stage::Moving => {
             if confirmed_empty(scene, draft, selected, false) {
                 Stage::Draining
@@ -62,7 +63,6 @@ fn next(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage 
                 Stage::Moving
             }
         }
-        Stage::Draining if selected.node.is_none() => Stage::Restoring,
         Stage::Draining => {
             if confirmed_empty(scene, draft, selected, true) {
                 Stage::Removing

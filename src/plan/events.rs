@@ -1,6 +1,7 @@
 //! What happened, as events: the difference between two recorded statuses, in words. Pure.
 
-use crate::api::status::{NodeRelocationStatus, Stage, WorkloadState};
+use crate::api::conditions::{ConditionType, find_condition};
+use crate::api::status::{NodeRelocationStatus, NodeStatus, Stage, WorkloadState, WorkloadStatus};
 
 /// One event to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,113 +10,163 @@ pub struct Note {
     pub warning: bool,
     pub reason: String,
     pub text: String,
+    /// What it is about, besides the relocation. Events that differ only in this are not taken for repetitions of one.
+    pub about: Option<About>,
 }
 
-fn note(reason: impl Into<String>, text: impl Into<String>) -> Note {
+/// An object that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    pub kind: String,
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl About {
+    /// From the text of a blocker: `Kind namespace/name` or `Kind name`.
+    fn parse(object: &str) -> Option<Self> {
+        let (kind, name) = object.split_once(' ')?;
+        let (namespace, name) = name
+            .split_once('/')
+            .map_or((None, name), |(namespace, name)| {
+                (Some(namespace.to_owned()), name)
+            });
+        Some(Self {
+            kind: kind.to_owned(),
+            namespace,
+            name: name.to_owned(),
+        })
+    }
+}
+
+fn note(reason: impl Into<String>, text: impl Into<String>, about: Option<About>) -> Note {
     Note {
         warning: false,
         reason: reason.into(),
         text: text.into(),
+        about,
     }
 }
 
 /// The events between two statuses of a relocation, in the order in which they happened.
 #[must_use]
 pub fn notes(before: &NodeRelocationStatus, after: &NodeRelocationStatus) -> Vec<Note> {
-    let mut notes = Vec::new();
-    if before.start_time.is_none() && after.start_time.is_some() && after.completion_time.is_none()
-    {
-        let pods: u32 = after.workloads.iter().map(|w| w.pods).sum();
+    let planned = planned(before, after).into_iter();
+    let workloads = after.workloads.iter().filter_map(|workload| {
+        let old = before.workloads.iter().find(|w| w.uid == workload.uid);
+        of_workload(old, workload)
+    });
+    let nodes = after.nodes.iter().filter_map(|node| {
+        let old = before.nodes.iter().find(|n| n.uid == node.uid);
+        of_node(old, node)
+    });
+    planned
+        .chain(workloads)
+        .chain(nodes)
+        .chain(blocked(before, after))
+        .chain(stage(before, after))
+        .collect()
+}
+
+fn planned(before: &NodeRelocationStatus, after: &NodeRelocationStatus) -> Option<Note> {
+    let starts = before.start_time.is_none() && after.start_time.is_some();
+    if !starts || after.completion_time.is_some() {
+        return None;
+    }
+    let pods: u32 = after.workloads.iter().map(|w| w.pods).sum();
+    let (nodes, workloads) = (after.nodes.len(), after.workloads.len());
+    let text = format!(
+        "{nodes} nodes are to be emptied, {pods} pods of {workloads} workloads to be moved"
+    );
+    Some(note("Planned", text, None))
+}
+
+fn of_workload(old: Option<&WorkloadStatus>, workload: &WorkloadStatus) -> Option<Note> {
+    if old.map_or(WorkloadState::Pending, |w| w.state) == workload.state {
+        return None;
+    }
+    let name = format!("{} {}/{}", workload.kind, workload.namespace, workload.name);
+    let about = About::parse(&name);
+    let WorkloadStatus {
+        pods,
+        moved,
+        strategy,
+        why,
+        ..
+    } = workload;
+    match workload.state {
+        WorkloadState::Moving => Some(note(
+            "MovingWorkload",
+            format!("{name}: {pods} pods by {strategy}: {why}"),
+            about,
+        )),
+        WorkloadState::Moved => Some(note(
+            "WorkloadMoved",
+            format!("{name}: {moved} of {pods} pods moved, whole again"),
+            about,
+        )),
+        // A blocked workload has a blocker, which is an event of its own.
+        WorkloadState::Pending | WorkloadState::Blocked => None,
+    }
+}
+
+fn of_node(old: Option<&NodeStatus>, node: &NodeStatus) -> Option<Note> {
+    let drained = node.stage == Stage::Removing && old.is_none_or(|n| n.stage != Stage::Removing);
+    drained.then(|| {
         let text = format!(
-            "{} nodes are to be emptied, {pods} pods of {} workloads to be moved",
-            after.nodes.len(),
-            after.workloads.len()
+            "node {}: nothing is left but what stays, seen twice",
+            node.name
         );
-        notes.push(note("Planned", text));
-    }
-    for workload in &after.workloads {
-        let old = before
-            .workloads
-            .iter()
-            .find(|w| w.uid == workload.uid)
-            .map_or(WorkloadState::Pending, |w| w.state);
-        let name = format!("{} {}/{}", workload.kind, workload.namespace, workload.name);
-        if old != workload.state {
-            match workload.state {
-                WorkloadState::Moving => {
-                    notes.push(note(
-                        "MovingWorkload",
-                        format!(
-                            "{name}: {} by {:?}: {}",
-                            workload.pods, workload.strategy, workload.why
-                        ),
-                    ));
-                }
-                WorkloadState::Moved => notes.push(note(
-                    "WorkloadMoved",
-                    format!(
-                        "{name}: {} of {} pods moved, whole again",
-                        workload.moved, workload.pods
-                    ),
-                )),
-                WorkloadState::Pending | WorkloadState::Blocked => {}
-            }
-        }
-    }
-    for node in &after.nodes {
-        let old = before
-            .nodes
-            .iter()
-            .find(|n| n.uid == node.uid)
-            .map(|n| n.stage);
-        if old != Some(node.stage) {
-            match node.stage {
-                Stage::Draining => notes.push(note(
-                    "NodeEmpty",
-                    format!("node {}: nothing is left but what stays", node.name),
-                )),
-                Stage::Removing => notes.push(note(
-                    "NodeDrained",
-                    format!(
-                        "node {}: empty and detached, confirmed by a second read",
-                        node.name
-                    ),
-                )),
-                _ => {}
-            }
-        }
-    }
-    for blocker in &after.blockers {
-        if !before
+        note(
+            "NodeDrained",
+            text,
+            About::parse(&format!("Node {}", node.name)),
+        )
+    })
+}
+
+fn blocked(
+    before: &NodeRelocationStatus,
+    after: &NodeRelocationStatus,
+) -> impl Iterator<Item = Note> {
+    let new = after.blockers.iter().filter(|blocker| {
+        !before
             .blockers
             .iter()
             .any(|b| b.reason == blocker.reason && b.object == blocker.object)
-        {
-            let text = format!("{}: {}", blocker.object, blocker.message);
-            notes.push(Note {
-                warning: true,
-                reason: blocker.reason.to_string(),
-                text,
-            });
-        }
-    }
+    });
+    new.map(|blocker| Note {
+        warning: true,
+        reason: blocker.reason.to_string(),
+        text: format!("{}: {}", blocker.object, blocker.message),
+        about: About::parse(&blocker.object),
+    })
+}
+
+/// The relocation has come to another stage. What it waits for there is in its status; an event would be old news in a moment.
+fn stage(before: &NodeRelocationStatus, after: &NodeRelocationStatus) -> Option<Note> {
     let ready = |status: &NodeRelocationStatus| {
-        status
-            .conditions
-            .iter()
-            .find(|c| c.type_ == "Ready")
-            .map(|c| (c.reason.clone(), c.message.clone()))
+        find_condition(&status.conditions, ConditionType::Ready).cloned()
     };
-    if let Some((stage, message)) = ready(after)
-        && ready(before).is_none_or(|(old, _)| old != stage)
-        && stage != Stage::Blocked.to_string()
-    {
-        let warning = stage == Stage::Failed.to_string() || stage == Stage::RollingBack.to_string();
-        notes.push(Note {
-            warning,
-            reason: stage,
-            text: message,
-        });
+    let now = ready(after)?;
+    if ready(before).is_some_and(|old| old.reason == now.reason) {
+        return None;
     }
-    notes
+    let stage = Stage::ALL
+        .into_iter()
+        .find(|stage| stage.as_str() == now.reason)?;
+    let (warning, text) = match stage {
+        // Said by the blockers.
+        Stage::Blocked => return None,
+        Stage::Succeeded => (false, now.message),
+        Stage::Failed => (true, now.message),
+        Stage::RollingBack => (true, stage.does().to_owned()),
+        other => (false, other.does().to_owned()),
+    };
+    Some(Note {
+        warning,
+        reason: now.reason,
+        text,
+        about: None,
+    })
 }

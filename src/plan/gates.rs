@@ -81,6 +81,14 @@ pub(super) fn place(scene: &Scene<'_>, work: &Work<'_>, needed: usize) -> Result
     }
 }
 
+/// How many pods of the workload have a place now.
+pub(super) fn places(scene: &Scene<'_>, work: &Work<'_>) -> usize {
+    match scene.spec.replacement.strategy {
+        ReplacementStrategy::None => usize::MAX,
+        ReplacementStrategy::Mirror => placed(scene, work),
+    }
+}
+
 /// Invariants 3 and 4: a pod leaves only when the one before is Ready elsewhere and its owner has all its replicas.
 ///
 /// Pods that are not Ready on a selected node do not hold up: being moved may be what they need.

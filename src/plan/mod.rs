@@ -6,25 +6,29 @@
 mod draft;
 mod drain;
 mod events;
+mod evict;
 pub mod gates;
 mod moving;
 mod planning;
 mod protect;
 mod provision;
+mod record;
 pub mod report;
+mod restart;
 mod restore;
 mod scene;
 mod select;
 mod strategy;
+mod surge;
 mod treatment;
 
 use std::time::Duration;
 
 use crate::api::relocation::NodeRelocation;
 use crate::api::status::{NodeRelocationStatus, Stage};
-use crate::world::{ActionKey, NodeName, PodRef, Shape, Sight, Uid, WorkloadRef, World};
+use crate::world::{ActionKey, NodeName, PodRef, Shape, Sight, SurgeMark, Uid, WorkloadRef, World};
 use draft::Draft;
-pub use events::{Note, notes};
+pub use events::{About, Note, notes};
 use scene::Scene;
 
 /// What to record, then to do, then when to look again if nothing happens before.
@@ -99,6 +103,17 @@ pub enum Action {
         resource_version: String,
         restarted_at: String,
     },
+    /// Sets the replica count, if one is given, and the mark of a surge, or takes the mark away. Precondition: UID and resourceVersion.
+    Scale {
+        workload: WorkloadRef,
+        resource_version: String,
+        replicas: Option<u32>,
+        mark: Option<SurgeMark>,
+    },
+    /// Sets a low deletion cost and our mark. Precondition: UID and resourceVersion.
+    CheapenPod { pod: PodHandle },
+    /// Removes the deletion cost, if it still has our value, and our mark. Precondition: UID and resourceVersion.
+    UncheapenPod { pod: PodHandle, still_ours: bool },
     /// Precondition: UID.
     DeleteNodeClaim {
         name: String,
@@ -126,6 +141,9 @@ impl Action {
             Self::DeletePlaceholder { pod } => format!("delete placeholder {}", pod.uid),
             Self::Evict { pod, .. } => format!("evict {}", pod.uid),
             Self::Restart { workload, .. } => format!("restart {}", workload.uid),
+            Self::Scale { workload, .. } => format!("scale {}", workload.uid),
+            Self::CheapenPod { pod } => format!("cheapen pod {}", pod.pod.uid),
+            Self::UncheapenPod { pod, .. } => format!("uncheapen pod {}", pod.pod.uid),
             Self::DeleteNodeClaim { uid, .. } => format!("delete node claim {uid}"),
         })
     }
@@ -153,7 +171,7 @@ pub fn plan(world: &World) -> Plan {
                 match recorded_stage(relocation) {
                     None => planning::step(&scene, &mut draft),
                     Some(Stage::RollingBack) => {
-                        restore::undo(&scene, &mut draft, restore::Undo::Failed)
+                        restore::undo(&scene, &mut draft, restore::Undo::Failed);
                     }
                     Some(Stage::Protecting) => protect::claim(&scene, &mut draft),
                     Some(Stage::Cordoning) => protect::cordon(&scene, &mut draft),

@@ -1,14 +1,13 @@
 //! Stages from Moving on: pods leave, each node goes on as soon as it is empty. Pure.
 
 use crate::api::status::{MoveStrategy, Stage, WorkloadState, WorkloadStatus};
-use crate::world::{Deployment, Pod, RolloutStrategy};
 
 use super::draft::Draft;
-use super::gates::{self, Hold};
+use super::gates::Hold;
 use super::report::{Blocker, Waiting};
 use super::scene::{Owner, Scene, Work};
 use super::treatment::Treatment;
-use super::{Action, drain, protect, provision, restore, strategy};
+use super::{drain, evict, protect, provision, restart, restore, strategy, surge};
 
 /// Moves what may move now, and takes each node as far as it can go.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
@@ -35,7 +34,8 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
             let left = u32::try_from(work.left.len()).unwrap_or(u32::MAX);
             // A workload that was scaled up between the plan and the cordon has more to move than was planned.
             record.pods = record.pods.max(left);
-            record.moved = record.pods - left;
+            let arriving = u32::try_from(work.missing()).unwrap_or(u32::MAX);
+            record.moved = (record.pods - left).saturating_sub(arriving);
             record.state = state;
         }
     }
@@ -72,6 +72,7 @@ pub(super) fn adopt(scene: &Scene<'_>, draft: &mut Draft) {
                 why: choice.why,
                 pods: u32::try_from(work.left.len()).unwrap_or(u32::MAX),
                 moved: 0,
+                surged_from: None,
                 state: WorkloadState::Pending,
             }),
             Err(blocker) => draft.block(blocker),
@@ -118,17 +119,32 @@ fn advance(
     let Some(record) = work.record else {
         return WorkloadState::Pending;
     };
-    if record.state == WorkloadState::Moved && work.left.is_empty() {
-        return WorkloadState::Moved;
+    let surging = match work.owner {
+        Owner::Deployment(deployment) => surge::ours(scene, deployment),
+        Owner::ReplicaSet(_) | Owner::StatefulSet(_) | Owner::Gone => None,
+    };
+    surge::record(draft, work, surging.map(|mark| mark.from));
+    if surging.is_none() && work.left.is_empty() {
+        return if record.state == WorkloadState::Moved {
+            WorkloadState::Moved
+        } else {
+            arrive(draft, work)
+        };
     }
-    if work.left.is_empty() {
-        return arrive(draft, work);
+    if let (Owner::Deployment(deployment), Some(mark)) = (work.owner, surging) {
+        surge::raised(scene, draft, work, deployment, mark);
+        return WorkloadState::Moving;
     }
     let outcome = match (record.strategy, work.owner) {
         (MoveStrategy::RolloutRestart, Owner::Deployment(deployment)) => {
-            restart(scene, draft, work, deployment, slots)
+            restart::step(scene, draft, work, deployment, slots)
         }
-        (MoveStrategy::RolloutRestart | MoveStrategy::Evict, _) => evict(scene, draft, work, slots),
+        (MoveStrategy::Surge, Owner::Deployment(deployment)) => {
+            surge::raise(scene, draft, work, deployment, slots)
+        }
+        (MoveStrategy::RolloutRestart | MoveStrategy::Surge | MoveStrategy::Evict, _) => {
+            evict::step(scene, draft, work, slots)
+        }
     };
     match outcome {
         Ok(()) => WorkloadState::Moving,
@@ -165,156 +181,18 @@ fn arrive(draft: &mut Draft, work: &Work<'_>) -> WorkloadState {
     WorkloadState::Moving
 }
 
-/// Evicts the next pod of the workload.
-fn evict(
+/// Takes slots of `workloads.maxConcurrent`. Who needs more than there are in all goes alone.
+pub(super) fn take(
     scene: &Scene<'_>,
-    draft: &mut Draft,
-    work: &Work<'_>,
     slots: &mut usize,
-) -> Result<(), Hold> {
-    gates::predecessor_ready(work)?;
-    gates::settled(scene, work)?;
-    let Some(pod) = next_pod(work) else {
-        return Ok(());
-    };
-    let node = pod.node.as_ref().and_then(|n| scene.node(n));
-    let Some(node) = node else { return Ok(()) };
-    gates::held(scene, node)?;
-    gates::place(scene, work, 1)?;
-    gates::budget(scene, pod)?;
-    gates::turn(scene, work)?;
-    take(slots, 1, work)?;
-    draft.act(Action::Evict {
-        pod: pod.reference.clone(),
-        node: node.name.clone(),
-    });
-    Ok(())
-}
-
-/// Pods that are not Ready first, for they serve nobody; then the highest ordinal, as a `StatefulSet` updates; then by name.
-fn next_pod<'a>(work: &Work<'a>) -> Option<&'a Pod> {
-    let ordinal = |pod: &Pod| {
-        pod.reference
-            .name
-            .rsplit_once('-')
-            .and_then(|(_, n)| n.parse::<u32>().ok())
-    };
-    let stateful = matches!(work.owner, Owner::StatefulSet(_));
-    work.staying().min_by_key(|pod| {
-        (
-            pod.ready,
-            if stateful {
-                std::cmp::Reverse(ordinal(pod))
-            } else {
-                std::cmp::Reverse(None)
-            },
-            pod.reference.clone(),
-        )
-    })
-}
-
-/// Restarts the Deployment once, and waits until none of the pods that it had on selected nodes is left.
-fn restart(
-    scene: &Scene<'_>,
-    draft: &mut Draft,
+    wanted: usize,
     work: &Work<'_>,
-    deployment: &Deployment,
-    slots: &mut usize,
 ) -> Result<(), Hold> {
-    let value = restarted_at(scene);
-    if deployment.restarted_at.as_ref() == Some(&value) {
-        if deployment.deadline_exceeded {
-            return Err(Hold::Block(Blocker::rollout_failed(&work.reference)));
-        }
-        if work.whole() {
-            // The rollout is over and pods are here all the same: they came here before the cordon was seen. One by one, then.
-            return evict(scene, draft, work, slots);
-        }
-        draft.wait(Waiting::Restarted(work.reference.clone()));
-        return Ok(());
-    }
-    let restarted_before = scene.cluster.replica_sets.values().any(|set| {
-        set.controller
-            .as_ref()
-            .is_some_and(|c| c.uid == work.reference.uid)
-            && set.restarted_at.as_ref() == Some(&value)
-    });
-    if restarted_before {
-        return Err(Hold::Block(Blocker::restart_reverted(&work.reference)));
-    }
-    if deployment.paused {
-        return Err(Hold::Block(Blocker::owner_paused(&work.reference)));
-    }
-    if !deployment.rolled_out() {
-        return Err(Hold::Block(Blocker::rollout_in_progress(&work.reference)));
-    }
-    gates::predecessor_ready(work)?;
-    for node in work
-        .left
-        .iter()
-        .filter_map(|p| scene.node(p.node.as_ref()?))
-    {
-        gates::held(scene, node)?;
-    }
-    gates::place(scene, work, work.left.len())?;
-    gates::turn(scene, work)?;
-    let at_once = match deployment.strategy {
-        RolloutStrategy::Recreate => work.replicas(),
-        RolloutStrategy::RollingUpdate {
-            max_surge,
-            max_unavailable,
-        } => max_surge.saturating_add(max_unavailable) as usize,
-    };
-    take(slots, at_once.clamp(1, work.left.len().max(1)), work)?;
-    draft.act(Action::Restart {
-        workload: work.reference.clone(),
-        resource_version: deployment.resource_version.clone(),
-        restarted_at: value,
-    });
-    Ok(())
-}
-
-/// Takes slots of `workloads.maxConcurrent`. A restart that needs more than there are in all goes when nothing else moves.
-fn take(slots: &mut usize, wanted: usize, work: &Work<'_>) -> Result<(), Hold> {
-    let limit_is_free = *slots > 0;
-    if *slots >= wanted
-        || (limit_is_free && wanted > *slots && work.on_the_move() == 0 && wanted_is_atomic(work))
-    {
-        *slots = slots.saturating_sub(wanted);
+    let wanted = wanted.min(scene.spec.workloads.max_concurrent as usize);
+    if *slots >= wanted && *slots > 0 {
+        *slots -= wanted;
         Ok(())
     } else {
         Err(Hold::Wait(Waiting::Slot(work.reference.clone())))
     }
-}
-
-/// A restart cannot be divided: its own surge decides how many pods move at a time.
-fn wanted_is_atomic(work: &Work<'_>) -> bool {
-    work.record
-        .is_some_and(|r| r.strategy == MoveStrategy::RolloutRestart)
-}
-
-/// The value of the restart annotation: a time, as everybody who reads it expects, that follows from the relocation alone, so that a
-/// second write of it changes nothing. The fraction of the second tells apart two relocations that started in the same one.
-fn restarted_at(scene: &Scene<'_>) -> String {
-    let started = scene
-        .world
-        .relocation
-        .status
-        .as_ref()
-        .and_then(|s| s.start_time.as_ref())
-        .map_or(scene.world.now, |t| t.0);
-    // FNV-1a, 64 bit.
-    let hash = scene
-        .claim
-        .uid
-        .as_str()
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-        });
-    format!(
-        "{}.{:06}Z",
-        started.strftime("%Y-%m-%dT%H:%M:%S"),
-        hash % 1_000_000
-    )
 }

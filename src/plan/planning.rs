@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
 use crate::api::status::{
-    MoveStrategy, NodeClaimRef, NodeStatus, Stage, WorkloadState, WorkloadStatus,
+    MAX_WORKLOADS, MoveStrategy, NodeClaimRef, NodeStatus, Stage, WorkloadState, WorkloadStatus,
 };
 use crate::world::{Node, PlaceholderSetup, Pod};
 
@@ -59,6 +59,9 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
     }
     pod_blockers(&pods, draft);
     let works = scene.works_of(&pods);
+    if works.len() > MAX_WORKLOADS {
+        draft.block(Blocker::too_many_workloads(works.len()));
+    }
     let chosen = choose(scene, &works, draft);
     setup(scene, draft);
     if !draft.blockers.is_empty() {
@@ -116,13 +119,13 @@ fn choose<'a, 'b>(
 fn health(scene: &Scene<'_>, work: &Work<'_>, choice: &Choice, draft: &mut Draft) {
     match work.owner {
         Owner::Deployment(d) if d.deadline_exceeded => {
-            draft.block(Blocker::rollout_failed(&work.reference))
+            draft.block(Blocker::rollout_failed(&work.reference));
         }
         Owner::Deployment(d) if !d.rolled_out() => {
-            draft.block(Blocker::rollout_in_progress(&work.reference))
+            draft.block(Blocker::rollout_in_progress(&work.reference));
         }
         Owner::StatefulSet(s) if !s.observed || !s.rolled_out => {
-            draft.block(Blocker::rollout_in_progress(&work.reference))
+            draft.block(Blocker::rollout_in_progress(&work.reference));
         }
         Owner::Deployment(_) | Owner::StatefulSet(_) | Owner::ReplicaSet(_) => {
             let ready = work.elsewhere.iter().filter(|p| p.ready).count();
@@ -225,6 +228,7 @@ fn start(scene: &Scene<'_>, draft: &mut Draft, nodes: &[&Node], chosen: Vec<(&Wo
             why: choice.why,
             pods: u32::try_from(work.left.len()).unwrap_or(u32::MAX),
             moved: 0,
+            surged_from: None,
             state: WorkloadState::Pending,
         })
         .collect();

@@ -39,6 +39,25 @@ impl Blocker {
         )
     }
 
+    pub(super) fn unreadable_selector(why: &str) -> Self {
+        Self::new(
+            BlockerReason::NotObserved,
+            "spec.nodes.selector",
+            format!("it cannot be read, so nothing is selected: {why}"),
+        )
+    }
+
+    pub(super) fn too_many_workloads(workloads: usize) -> Self {
+        let most = crate::api::status::MAX_WORKLOADS;
+        Self::new(
+            BlockerReason::TooManyNodes,
+            "spec.nodes",
+            format!(
+                "{workloads} workloads have pods on the matching nodes, and one relocation moves {most} at most: narrow the selection"
+            ),
+        )
+    }
+
     pub(super) fn unknown_node_pool(name: &str) -> Self {
         Self::new(
             BlockerReason::UnknownNodePool,
@@ -223,9 +242,7 @@ impl Blocker {
             BlockerReason::PriorityClassMissing,
             format!("PriorityClass {name}"),
             match value {
-                None => format!(
-                    "it does not exist, and placeholders need it to give way: apply the manifests of relocator again, or choose replacement.strategy None"
-                ),
+                None => "it does not exist, and placeholders need it to give way: apply the manifests of relocator again, or choose replacement.strategy None".to_owned(),
                 Some(value) => format!(
                     "its value is {value}, where {} is needed for placeholders to give way and still make nodes come: apply the manifests of relocator again",
                     keys::PRIORITY
@@ -344,6 +361,13 @@ pub enum Waiting {
     /// A place for the next pod of this workload.
     Place(WorkloadRef),
     Restarted(WorkloadRef),
+    /// The pods that were added to the replica count of this workload.
+    Surged {
+        workload: WorkloadRef,
+        arrived: usize,
+        wanted: usize,
+        why: Option<String>,
+    },
     /// The workload has to be whole again first.
     Whole {
         workload: WorkloadRef,
@@ -396,6 +420,15 @@ impl fmt::Display for Waiting {
                 why.iter().try_for_each(|why| write!(f, " ({why})"))
             }
             Self::Place(workload) => write!(f, "a ready place for the next pod of {workload}"),
+            Self::Surged {
+                workload,
+                arrived,
+                wanted,
+                why,
+            } => {
+                write!(f, "new pods of {workload}: {arrived} of {wanted} ready")?;
+                why.iter().try_for_each(|why| write!(f, " ({why})"))
+            }
             Self::Restarted(workload) => write!(f, "{workload} to finish its restart"),
             Self::Whole {
                 workload,

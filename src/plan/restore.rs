@@ -3,11 +3,12 @@
 use crate::api::keys;
 use crate::api::relocation::AfterDrain;
 use crate::api::status::Stage;
+use crate::world::Pod;
 
-use super::Action;
 use super::draft::Draft;
 use super::report::Waiting;
 use super::scene::Scene;
+use super::{Action, surge};
 
 /// Why everything is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +116,55 @@ fn take_away(scene: &Scene<'_>, draft: &mut Draft, uncordon: bool) -> bool {
             still_ours: pod.marks.do_not_disrupt.as_deref() == Some(keys::DO_NOT_DISRUPT_VALUE),
         });
     }
+    seen += end_surges(scene, draft);
     if seen > 0 {
         draft.wait(Waiting::Release(seen));
     }
     seen == 0
+}
+
+/// Ends surges of ours, and takes the deletion costs away once no `ReplicaSet` needs them any more to choose. Returns how many are left.
+fn end_surges(scene: &Scene<'_>, draft: &mut Draft) -> usize {
+    let mut seen = 0;
+    for deployment in scene.cluster.deployments.values() {
+        if let Some(mark) = surge::ours(scene, deployment) {
+            seen += 1;
+            let back = (deployment.replicas == mark.to).then_some(mark.from);
+            draft.act(surge::unmark(deployment, back));
+        }
+    }
+    for pod in scene
+        .cluster
+        .pods
+        .values()
+        .filter(|p| !p.terminating && p.marks.costed_by.as_ref() == Some(&scene.claim))
+    {
+        seen += 1;
+        if chosen_from(scene, pod) {
+            continue;
+        }
+        draft.act(Action::UncheapenPod {
+            pod: pod.as_ref().into(),
+            still_ours: pod.marks.deletion_cost.as_deref() == Some(keys::DELETION_COST_VALUE),
+        });
+    }
+    seen
+}
+
+/// The pod's `ReplicaSet` is about to remove pods.
+fn chosen_from(scene: &Scene<'_>, pod: &Pod) -> bool {
+    let Some(set) = pod
+        .controller
+        .as_ref()
+        .and_then(|c| scene.cluster.replica_sets.get(&c.uid))
+    else {
+        return false;
+    };
+    let parent = set
+        .controller
+        .as_ref()
+        .and_then(|c| scene.cluster.deployments.get(&c.uid));
+    parent.is_some_and(|d| d.surge.is_some() || !d.observed)
+        || !set.observed
+        || set.existing > set.replicas
 }

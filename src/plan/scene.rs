@@ -70,7 +70,12 @@ pub(super) struct Work<'a> {
 impl<'a> Work<'a> {
     pub(super) fn replicas(&self) -> usize {
         let replicas = match self.owner {
-            Owner::Deployment(d) => d.replicas,
+            // A count that is raised for the moment is not what the workload is to have.
+            Owner::Deployment(d) => d
+                .surge
+                .as_ref()
+                .filter(|mark| mark.to == d.replicas)
+                .map_or(d.replicas, |mark| mark.from),
             Owner::ReplicaSet(r) => r.replicas,
             Owner::StatefulSet(s) => s.replicas,
             Owner::Gone => 0,
@@ -108,6 +113,12 @@ impl<'a> Work<'a> {
         own_status && self.ready() >= self.replicas() && self.ending() == 0
     }
 
+    /// Replicas that are on their way: gone from a selected node, not Ready elsewhere yet.
+    pub(super) fn missing(&self) -> usize {
+        let here = self.left.iter().filter(|p| !p.ready).count();
+        self.replicas().saturating_sub(self.ready() + here)
+    }
+
     pub(super) fn state(&self) -> WorkloadState {
         self.record.map_or(WorkloadState::Pending, |r| r.state)
     }
@@ -130,6 +141,11 @@ impl<'a> Work<'a> {
             };
             return (max_surge.saturating_add(max_unavailable) as usize)
                 .clamp(1, self.replicas().max(1));
+        }
+        if let Owner::Deployment(d) = self.owner
+            && let Some(mark) = &d.surge
+        {
+            return (mark.to.saturating_sub(mark.from) as usize).max(self.ending());
         }
         let missing = self.replicas().saturating_sub(self.ready());
         missing.max(self.ending())

@@ -44,10 +44,13 @@ pub(super) fn matching<'a>(scene: &Scene<'a>) -> Result<Vec<&'a Node>, Vec<Block
             }
         }
     }
-    // The schema refuses a selector that cannot be parsed; if one gets here, nothing may match it.
-    let selector = match wanted.selector.clone().map(Selector::try_from).transpose() {
+    let selector = wanted.selector.clone().map(Selector::try_from).transpose();
+    let selector = match selector {
         Ok(selector) => selector,
-        Err(_) => return Ok(Vec::new()),
+        Err(error) => {
+            blockers.push(Blocker::unreadable_selector(&error.to_string()));
+            None
+        }
     };
     if !blockers.is_empty() {
         return Err(blockers);

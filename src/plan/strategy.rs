@@ -64,38 +64,62 @@ pub(super) fn resolve(
                 ),
             )),
         },
+        WorkloadStrategy::Surge => Ok(match cannot_surge(deployment, work) {
+            None => choice(MoveStrategy::Surge, "workloads.strategy is Surge"),
+            Some(why) => choice(
+                MoveStrategy::Evict,
+                format!("workloads.strategy is Surge, but {why}"),
+            ),
+        }),
         WorkloadStrategy::Auto => Ok(auto(cluster, deployment, work)),
     }
 }
 
+/// The first that fits: a restart that loses nothing, a surge, a restart that loses a little, evictions.
 fn auto(cluster: &Cluster, deployment: &Deployment, work: &Work<'_>) -> Choice {
-    if let Some(reason) = cannot_restart(deployment, work) {
-        return choice(MoveStrategy::Evict, reason.words());
-    }
-    let RolloutStrategy::RollingUpdate {
-        max_surge,
-        max_unavailable,
-    } = deployment.strategy
-    else {
-        return choice(MoveStrategy::Evict, CannotRestart::Recreate.words());
-    };
+    let restartable = cannot_restart(deployment, work);
     let (here, all) = (work.left.len(), work.left.len() + work.elsewhere.len());
-    if max_surge == 0 {
-        return choice(
-            MoveStrategy::Evict,
-            "maxSurge is 0: a restart would take pods away before others are ready",
-        );
-    }
-    if here == all && max_unavailable == 0 {
+    let surge = match deployment.strategy {
+        RolloutStrategy::RollingUpdate {
+            max_surge,
+            max_unavailable,
+        } if max_surge > 0 => Some(max_unavailable),
+        RolloutStrategy::RollingUpdate { .. } | RolloutStrategy::Recreate => None,
+    };
+    if restartable.is_none() && here == all && surge == Some(0) {
         return choice(
             MoveStrategy::RolloutRestart,
             "all its pods are on selected nodes, and its restart makes before it breaks",
         );
     }
+    let Some(cannot_surge) = cannot_surge(deployment, work) else {
+        let which = if here == all {
+            format!("all its {all}")
+        } else {
+            format!("{here} of its {all}")
+        };
+        return choice(
+            MoveStrategy::Surge,
+            format!(
+                "{which} pods are on selected nodes, and as many more can run beside them for a while"
+            ),
+        );
+    };
+    if let Some(reason) = restartable {
+        return choice(MoveStrategy::Evict, reason.words());
+    }
+    if surge.is_none() {
+        return choice(
+            MoveStrategy::Evict,
+            "maxSurge is 0: a restart would take pods away before others are ready",
+        );
+    }
     if here * 2 >= all {
         return choice(
             MoveStrategy::RolloutRestart,
-            format!("{here} of its {all} pods are on selected nodes, and its restart surges"),
+            format!(
+                "{here} of its {all} pods are on selected nodes, and its restart surges; no surge of its own: {cannot_surge}"
+            ),
         );
     }
     let closed = work
@@ -111,8 +135,29 @@ fn auto(cluster: &Cluster, deployment: &Deployment, work: &Work<'_>) -> Choice {
     }
     choice(
         MoveStrategy::Evict,
-        format!("only {here} of its {all} pods are on selected nodes"),
+        format!("only {here} of its {all} pods are on selected nodes; no surge: {cannot_surge}"),
     )
+}
+
+/// Why the replica count of a Deployment cannot be raised for a while.
+fn cannot_surge(deployment: &Deployment, work: &Work<'_>) -> Option<String> {
+    if deployment.paused {
+        return Some(CannotRestart::Paused.words());
+    }
+    if let Some(parent) = &deployment.controller {
+        return Some(format!(
+            "it belongs to {} {}, which could put the replica count back",
+            parent.kind, parent.name
+        ));
+    }
+    if work.left.iter().any(|p| p.persistent) {
+        return Some(CannotRestart::Volume.words());
+    }
+    let foreign = work
+        .left
+        .iter()
+        .any(|p| p.marks.deletion_cost.is_some() && p.marks.costed_by.is_none());
+    foreign.then(|| "somebody else sets the deletion cost of its pods".to_owned())
 }
 
 /// Why a Deployment cannot be restarted.

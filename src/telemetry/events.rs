@@ -8,7 +8,8 @@ use kube::{Client, Resource};
 use tokio::sync::mpsc;
 
 use crate::api::relocation::NodeRelocation;
-use crate::plan::{Action, Note};
+use crate::plan::{Action, NodeHandle, Note};
+use crate::world::{PodRef, Uid, WorkloadRef};
 
 /// The API server refuses notes over 1 kB.
 const LONGEST_NOTE: usize = 1000;
@@ -35,10 +36,10 @@ impl Events {
                 match tokio::time::timeout(DEADLINE, recorder.publish(&event, &object)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => {
-                        tracing::warn!(reason = event.reason, %error, "event not published")
+                        tracing::warn!(reason = event.reason, %error, "event not published");
                     }
                     Err(_) => {
-                        tracing::warn!(reason = event.reason, "event not published: no answer")
+                        tracing::warn!(reason = event.reason, "event not published: no answer");
                     }
                 }
             }
@@ -53,73 +54,76 @@ impl Events {
         } else {
             EventType::Normal
         };
-        self.send(
-            type_,
-            &note.reason,
-            "Relocate",
-            note.text.clone(),
-            relocation.object_ref(&()),
-        );
+        let related = note.about.as_ref().map(|about| ObjectReference {
+            kind: Some(about.kind.clone()),
+            namespace: about.namespace.clone(),
+            name: Some(about.name.clone()),
+            ..ObjectReference::default()
+        });
+        let event = event(type_, &note.reason, "Relocate", note.text.clone(), related);
+        self.send(event, relocation.object_ref(&()));
     }
 
     /// An event for an action that was carried out, where a person would look for it.
     pub fn acted(&self, relocation: &NodeRelocation, action: &Action) {
         let name = relocation.metadata.name.clone().unwrap_or_default();
-        let normal = EventType::Normal;
+        let on_relocation = |reason, verb, text, related| {
+            let event = event(EventType::Normal, reason, verb, text, Some(related));
+            self.send(event, relocation.object_ref(&()));
+        };
+        let on_node = |reason, verb, text, node: &NodeHandle| {
+            let event = event(EventType::Normal, reason, verb, text, None);
+            self.send(event, node_reference(node.name.as_str(), Some(&node.uid)));
+        };
         match action {
             Action::Evict { pod, node } => {
-                self.send(
-                    normal,
-                    "Evicted",
-                    "Evict",
-                    format!("pod {pod} evicted from node {node}"),
-                    relocation.object_ref(&()),
-                );
+                let text = format!("pod {pod} evicted from node {node}");
+                on_relocation("Evicted", "Evict", text, pod_reference(pod));
             }
             Action::Restart { workload, .. } => {
-                self.send(
-                    normal,
-                    "Restarted",
-                    "Restart",
-                    format!("{workload} restarted"),
-                    relocation.object_ref(&()),
-                );
+                let text = format!("{workload} restarted");
+                on_relocation("Restarted", "Restart", text, workload_reference(workload));
+            }
+            Action::Scale {
+                workload,
+                replicas,
+                mark,
+                ..
+            } => {
+                let text = match (replicas, mark) {
+                    (Some(n), Some(mark)) => {
+                        format!(
+                            "{workload}: replicas raised from {} to {n} for the move",
+                            mark.from
+                        )
+                    }
+                    (Some(n), None) => format!("{workload}: replicas back at {n}"),
+                    (None, _) => {
+                        format!("{workload}: somebody else has set the replicas, which stay so")
+                    }
+                };
+                let reason = if mark.is_some() {
+                    "SurgeStarted"
+                } else {
+                    "SurgeEnded"
+                };
+                on_relocation(reason, "Surge", text, workload_reference(workload));
             }
             Action::DeleteNodeClaim {
                 name: claim, node, ..
             } => {
                 let text = format!("NodeClaim {claim} of the empty node {node} deleted");
-                self.send(
-                    normal,
-                    "NodeClaimDeleted",
-                    "Remove",
-                    text,
-                    relocation.object_ref(&()),
-                );
+                let related = node_reference(node.as_str(), None);
+                on_relocation("NodeClaimDeleted", "Remove", text, related);
             }
             Action::Cordon { node } => {
                 let text = format!("cordoned by NodeRelocation {name}");
-                self.send(
-                    normal,
-                    "RelocationCordoned",
-                    "Cordon",
-                    text,
-                    node_reference(node.name.as_str(), node.uid.as_str()),
-                );
+                on_node("RelocationCordoned", "Cordon", text, node);
             }
             Action::ReleaseNode { node, uncordon, .. } => {
-                let text = if *uncordon {
-                    format!("uncordoned by NodeRelocation {name}")
-                } else {
-                    format!("released by NodeRelocation {name}")
-                };
-                self.send(
-                    normal,
-                    "RelocationReleased",
-                    "Restore",
-                    text,
-                    node_reference(node.name.as_str(), node.uid.as_str()),
-                );
+                let verb = if *uncordon { "uncordoned" } else { "released" };
+                let text = format!("{verb} by NodeRelocation {name}");
+                on_node("RelocationReleased", "Restore", text, node);
             }
             Action::AddFinalizer
             | Action::RemoveFinalizer
@@ -127,44 +131,67 @@ impl Events {
             | Action::ProtectNode { .. }
             | Action::ProtectPod { .. }
             | Action::UnprotectPod { .. }
+            | Action::CheapenPod { .. }
+            | Action::UncheapenPod { .. }
             | Action::CreatePlaceholder(_)
             | Action::DeletePlaceholder { .. } => {}
         }
     }
 
-    fn send(
-        &self,
-        type_: EventType,
-        reason: &str,
-        action: &str,
-        mut text: String,
-        object: ObjectReference,
-    ) {
-        if text.len() > LONGEST_NOTE {
-            text.truncate(text.floor_char_boundary(LONGEST_NOTE));
-        }
-        let event = Event {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(text),
-            action: action.to_owned(),
-            secondary: None,
-        };
-        if self.0.try_send((event, object)).is_err() {
-            tracing::warn!(
-                reason,
-                "event dropped: too many are waiting to be published"
-            );
+    fn send(&self, event: Event, object: ObjectReference) {
+        if let Err(error) = self.0.try_send((event, object)) {
+            tracing::warn!(%error, "event dropped: too many are waiting to be published");
         }
     }
 }
 
-fn node_reference(name: &str, uid: &str) -> ObjectReference {
+fn event(
+    type_: EventType,
+    reason: &str,
+    action: &str,
+    mut text: String,
+    secondary: Option<ObjectReference>,
+) -> Event {
+    if text.len() > LONGEST_NOTE {
+        text.truncate(text.floor_char_boundary(LONGEST_NOTE));
+    }
+    Event {
+        type_,
+        reason: reason.to_owned(),
+        note: Some(text),
+        action: action.to_owned(),
+        secondary,
+    }
+}
+
+fn node_reference(name: &str, uid: Option<&Uid>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Node".into()),
         name: Some(name.into()),
-        uid: Some(uid.into()),
+        uid: uid.map(ToString::to_string),
+        ..ObjectReference::default()
+    }
+}
+
+fn pod_reference(pod: &PodRef) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        namespace: Some(pod.namespace.clone()),
+        name: Some(pod.name.clone()),
+        uid: Some(pod.uid.to_string()),
+        ..ObjectReference::default()
+    }
+}
+
+fn workload_reference(workload: &WorkloadRef) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("apps/v1".into()),
+        kind: Some(workload.kind.to_string()),
+        namespace: Some(workload.namespace.clone()),
+        name: Some(workload.name.clone()),
+        uid: Some(workload.uid.to_string()),
         ..ObjectReference::default()
     }
 }

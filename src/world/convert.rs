@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{
     Attachment, Budget, ClaimValue, DaemonSet, Deployment, Marks, Node, NodeClaim, NodeName,
     NodePool, OwnerReference, PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy, Shape,
-    StatefulSet, Uid, WorkloadKind, WorkloadRef, quantity,
+    StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
 };
 use crate::api::keys;
 
@@ -47,6 +47,8 @@ fn marks(meta: &ObjectMeta) -> Marks {
         protected_by: claim(keys::PROTECTED_BY),
         cordoned_by: claim(keys::CORDONED_BY),
         do_not_disrupt: annotation(meta, keys::DO_NOT_DISRUPT),
+        costed_by: claim(keys::COSTED_BY),
+        deletion_cost: annotation(meta, keys::DELETION_COST),
     }
 }
 
@@ -264,6 +266,17 @@ pub fn deployment(object: &apps::Deployment) -> Option<Deployment> {
                 && c.reason.as_deref() == Some("ProgressDeadlineExceeded")
         }),
         controller: controller(&object.metadata),
+        surge: object
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| SurgeMark::parse(labels.get(keys::SURGE_LABEL)?)),
+        failure: status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|c| c.type_ == "ReplicaFailure" && c.status == "True")
+            .map(|c| c.message.clone().unwrap_or_default()),
     })
 }
 
@@ -275,6 +288,7 @@ pub fn replica_set(object: &apps::ReplicaSet) -> Option<ReplicaSet> {
     Some(ReplicaSet {
         reference: workload(WorkloadKind::ReplicaSet, &object.metadata)?,
         replicas: replicas(spec.replicas),
+        existing: u32::try_from(status.replicas).unwrap_or(0),
         available: count(status.available_replicas),
         observed: observed(&object.metadata, status.observed_generation),
         controller: controller(&object.metadata),

@@ -19,7 +19,8 @@ use kube::core::{Selector, SelectorExt};
 use crate::api::relocation::NodeRelocation;
 use quantity::Quantities;
 pub use refs::{
-    ActionKey, ClaimValue, NodeName, OwnerReference, PodRef, Uid, WorkloadKind, WorkloadRef,
+    ActionKey, ClaimValue, NodeName, OwnerReference, PodRef, SurgeMark, Uid, WorkloadKind,
+    WorkloadRef,
 };
 pub use refusal::{Refusal, RefusalKind};
 pub use workload::{DaemonSet, Deployment, ReplicaSet, RolloutStrategy, StatefulSet};
@@ -123,9 +124,17 @@ pub struct Marks {
     pub cordoned_by: Option<ClaimValue>,
     /// `karpenter.sh/do-not-disrupt`, whatever its value.
     pub do_not_disrupt: Option<String>,
+    /// `relocation.sh/deletion-cost-by`: who set the deletion cost beside it.
+    pub costed_by: Option<ClaimValue>,
+    /// `controller.kubernetes.io/pod-deletion-cost`, whatever its value.
+    pub deletion_cost: Option<String>,
 }
 
 /// A pod.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, each asked for by name"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
     pub reference: PodRef,

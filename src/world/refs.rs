@@ -152,3 +152,36 @@ impl fmt::Display for ClaimValue {
         write!(f, "{}/{}", self.name, self.uid)
     }
 }
+
+/// What a Deployment says while its replica count is raised for the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SurgeMark {
+    /// UID of the relocation that raised it.
+    pub relocation: Uid,
+    /// The count before, to go back to.
+    pub from: u32,
+    /// The count that was set: another one now means that somebody else has changed it since, and wins.
+    pub to: u32,
+}
+
+impl SurgeMark {
+    /// Reads the wire form `UID.FROM.TO`; a text of another form is nobody's.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split('.');
+        let relocation = words.next()?.into();
+        let from = words.next()?.parse().ok()?;
+        let to = words.next()?.parse().ok()?;
+        Some(Self {
+            relocation,
+            from,
+            to,
+        })
+    }
+}
+
+impl fmt::Display for SurgeMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.relocation, self.from, self.to)
+    }
+}

@@ -1,6 +1,6 @@
 //! Workloads as observed.
 
-use super::{OwnerReference, Uid, WorkloadRef};
+use super::{OwnerReference, SurgeMark, Uid, WorkloadRef};
 
 /// How a Deployment replaces its pods, with the percentages resolved for its replica count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,10 @@ pub struct Deployment {
     /// Condition Progressing is False with `ProgressDeadlineExceeded`.
     pub deadline_exceeded: bool,
     pub controller: Option<OwnerReference>,
+    /// The replica count is raised for the moment, by a relocation.
+    pub surge: Option<SurgeMark>,
+    /// Why its `ReplicaSet` cannot make pods: condition `ReplicaFailure`.
+    pub failure: Option<String>,
 }
 
 impl Deployment {
@@ -54,6 +58,8 @@ impl Deployment {
 pub struct ReplicaSet {
     pub reference: WorkloadRef,
     pub replicas: u32,
+    /// `status.replicas`: the pods that it has.
+    pub existing: u32,
     pub available: u32,
     pub observed: bool,
     pub controller: Option<OwnerReference>,

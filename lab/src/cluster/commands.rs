@@ -9,7 +9,7 @@ use crate::identity::{self, User};
 use crate::programs::Program;
 use crate::stages;
 
-/// KWOK deletes pods by name, without a UID. A StatefulSet's next pod has the same name, and would be deleted too.
+/// KWOK deletes pods by name, without a UID. The next pod of a `StatefulSet` has the same name, and would be deleted too.
 const KWOK_POLICY: &str = include_str!("kwok-policy.yaml");
 
 impl Lab {
@@ -17,14 +17,17 @@ impl Lab {
     pub(super) fn write_files(&self) -> Result<(), LabError> {
         let dir = self.dir();
         let folder = |name: &str| {
-            fs::create_dir_all(dir.join(name)).map_err(io_error(format!("making {}", dir.join(name).display())))
+            fs::create_dir_all(dir.join(name))
+                .map_err(io_error(format!("making {}", dir.join(name).display())))
         };
         let file = |name: &str, text: &str| {
-            fs::write(dir.join(name), text).map_err(io_error(format!("writing {}", dir.join(name).display())))
+            fs::write(dir.join(name), text)
+                .map_err(io_error(format!("writing {}", dir.join(name).display())))
         };
         folder("logs")?;
         folder("bootstrap")?;
-        identity::write(dir, self.ports.api_server).map_err(io_error("writing certificates and kubeconfigs"))?;
+        identity::write(dir, self.ports.api_server)
+            .map_err(io_error("writing certificates and kubeconfigs"))?;
         let level = match self.options.audit {
             AuditLevel::Metadata => "Metadata",
             AuditLevel::Request => "Request",
@@ -37,13 +40,17 @@ impl Lab {
             "rules": [{"level": level}],
         });
         file("audit-policy.json", &policy.to_string())?;
-        let stages =
-            stages::render(&self.programs.kwok_stages(), self.options.pod_times, &self.options.more_stages)?;
+        let stages = stages::render(
+            &self.programs.kwok_stages(),
+            self.options.pod_times,
+            &self.options.more_stages,
+        )?;
         file("stages.yaml", &stages)?;
         file("bootstrap/kwok-policy.yaml", KWOK_POLICY)?;
         if self.options.karpenter {
             let crds = self.programs.karpenter_crds();
-            copy_files(&crds, &dir.join("bootstrap")).map_err(io_error(format!("copying {}", crds.display())))?;
+            copy_files(&crds, &dir.join("bootstrap"))
+                .map_err(io_error(format!("copying {}", crds.display())))?;
         }
         Ok(())
     }
@@ -57,11 +64,20 @@ impl Lab {
             Program::ApiServer => self.api_server(&mut command),
             Program::ControllerManager => {
                 command
-                    .arg(flag("kubeconfig", User::ControllerManager.kubeconfig(self.dir())))
-                    .arg(flag("service-account-private-key-file", identity::service_account_key(self.dir())))
+                    .arg(flag(
+                        "kubeconfig",
+                        User::ControllerManager.kubeconfig(self.dir()),
+                    ))
+                    .arg(flag(
+                        "service-account-private-key-file",
+                        identity::service_account_key(self.dir()),
+                    ))
                     .arg(flag("root-ca-file", identity::authority(self.dir())))
                     // The nodes are fake: nothing hands out pod networks.
-                    .args(["--use-service-account-credentials=false", "--controllers=*,-node-ipam-controller"]);
+                    .args([
+                        "--use-service-account-credentials=false",
+                        "--controllers=*,-node-ipam-controller",
+                    ]);
                 unelected(&mut command);
             }
             Program::Scheduler => {
@@ -79,25 +95,36 @@ impl Lab {
         let client = format!("http://127.0.0.1:{}", self.ports.etcd);
         let peer = format!("http://127.0.0.1:{}", self.ports.etcd_peer);
         // Data that nobody needs after the run is not worth waiting for a disk.
-        command.args(["--data-dir=etcd", "--unsafe-no-fsync"]).args([
-            format!("--listen-client-urls={client}"),
-            format!("--advertise-client-urls={client}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=default={peer}"),
-        ]);
+        command
+            .args(["--data-dir=etcd", "--unsafe-no-fsync"])
+            .args([
+                format!("--listen-client-urls={client}"),
+                format!("--advertise-client-urls={client}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster=default={peer}"),
+            ]);
     }
 
     fn api_server(&self, command: &mut Command) {
         let dir = self.dir();
         command
-            .arg(format!("--etcd-servers=http://127.0.0.1:{}", self.ports.etcd))
+            .arg(format!(
+                "--etcd-servers=http://127.0.0.1:{}",
+                self.ports.etcd
+            ))
             .arg(format!("--secure-port={}", self.ports.api_server))
             .arg(flag("cert-dir", dir.join("certs")))
             .arg(flag("tls-cert-file", identity::server_certificate(dir)))
             .arg(flag("tls-private-key-file", identity::server_key(dir)))
-            .arg(flag("service-account-key-file", identity::service_account_public_key(dir)))
-            .arg(flag("service-account-signing-key-file", identity::service_account_key(dir)))
+            .arg(flag(
+                "service-account-key-file",
+                identity::service_account_public_key(dir),
+            ))
+            .arg(flag(
+                "service-account-signing-key-file",
+                identity::service_account_key(dir),
+            ))
             .arg(flag("token-auth-file", identity::tokens(dir)))
             .arg(flag("audit-log-path", self.audit_log()))
             .args([

@@ -23,8 +23,11 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn make(options: &LabOptions) -> Result<Self, LabError> {
         let keep = options.keep || std::env::var_os(KEEP_VARIABLE).is_some();
-        let Some(asked_for) = &options.dir else { return Self::own(keep) };
-        let path = std::path::absolute(asked_for).map_err(io_error(format!("finding {}", asked_for.display())))?;
+        let Some(asked_for) = &options.dir else {
+            return Self::own(keep);
+        };
+        let path = std::path::absolute(asked_for)
+            .map_err(io_error(format!("finding {}", asked_for.display())))?;
         match fs::read_dir(&path) {
             Ok(mut entries) => {
                 if entries.next().is_some() {
@@ -34,7 +37,11 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => make(&path)?,
             Err(error) => return Err(io_error(format!("reading {}", path.display()))(error)),
         }
-        Ok(Self { path, keep, lock: None })
+        Ok(Self {
+            path,
+            keep,
+            lock: None,
+        })
     }
 
     fn own(keep: bool) -> Result<Self, LabError> {
@@ -44,14 +51,22 @@ impl Folder {
         sweep(&temporary);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         // The time, because a pid comes again and a kept folder may be in the way.
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis();
         let path = temporary.join(format!("{PREFIX}{}-{count}-{now:x}", std::process::id()));
         // Locked before the folder is there, so that no sweep takes it for a dead one.
         let lock = lock_of(&path);
         let file = File::create(&lock).map_err(io_error(format!("making {}", lock.display())))?;
-        file.lock().map_err(io_error(format!("locking {}", lock.display())))?;
+        file.lock()
+            .map_err(io_error(format!("locking {}", lock.display())))?;
         make(&path)?;
-        Ok(Self { path, keep, lock: Some((lock, file)) })
+        Ok(Self {
+            path,
+            keep,
+            lock: Some((lock, file)),
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -77,7 +92,10 @@ impl Drop for Folder {
 
 fn make(path: &Path) -> Result<(), LabError> {
     // Closed to others: it holds an administrator's token.
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
     made.map_err(io_error(format!("making {}", path.display())))
 }
 
@@ -94,7 +112,9 @@ fn sweep(temporary: &Path) {
             continue;
         }
         // Not ours to open if it is somebody else's lab.
-        let Ok(file) = File::open(&lock) else { continue };
+        let Ok(file) = File::open(&lock) else {
+            continue;
+        };
         if file.try_lock().is_ok() {
             let _ = fs::remove_dir_all(lock.with_extension(""));
             let _ = fs::remove_file(&lock);

@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
 
 use crate::identity::{self, User};
 use crate::process::{self, Lifetime, Process, ProcessId};
@@ -88,7 +89,7 @@ impl Default for LabOptions {
             arguments: BTreeMap::new(),
             dir: None,
             keep: false,
-            ready_within: Duration::from_secs(60),
+            ready_within: Duration::from_mins(1),
             progress: Arc::new(Lines::default()),
         }
     }
@@ -160,11 +161,14 @@ pub(crate) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Lab
 
 fn api_error(what: impl Into<String>) -> impl FnOnce(kube::Error) -> LabError {
     let what = what.into();
-    move |source| LabError::Api { what, source: Box::new(source) }
+    move |source| LabError::Api {
+        what,
+        source: Box::new(source),
+    }
 }
 
 /// Called with each process as it starts, so that somebody can end it when we can't.
-pub(crate) type OnStart = Box<dyn Fn(&ProcessId) -> io::Result<()> + Send + Sync>;
+pub(crate) type OnStart = Arc<dyn Fn(&ProcessId) -> io::Result<()> + Send + Sync>;
 
 /// A running control plane.
 ///
@@ -179,11 +183,16 @@ pub struct Lab {
     ports: Ports,
     lifetime: Lifetime,
     on_start: OnStart,
+    /// Made once: each client has connections of its own.
+    client: OnceCell<Client>,
 }
 
 impl std::fmt::Debug for Lab {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lab").field("dir", &self.dir()).field("ports", &self.ports).finish_non_exhaustive()
+        f.debug_struct("Lab")
+            .field("dir", &self.dir())
+            .field("ports", &self.ports)
+            .finish_non_exhaustive()
     }
 }
 
@@ -200,28 +209,34 @@ pub(crate) struct Ports {
 impl Lab {
     /// Starts a control plane and waits until it answers; builds its programs first where they are missing.
     pub async fn start(options: LabOptions) -> Result<Self, LabError> {
-        Self::start_as(options, Lifetime::Tethered, Arc::new(|_: &ProcessId| Ok(()))).await
+        Self::start_as(
+            options,
+            Lifetime::Tethered,
+            Arc::new(|_: &ProcessId| Ok(())),
+        )
+        .await
     }
 
     pub(crate) async fn start_as(
         options: LabOptions,
         lifetime: Lifetime,
-        on_start: Arc<dyn Fn(&ProcessId) -> io::Result<()> + Send + Sync>,
+        on_start: OnStart,
     ) -> Result<Self, LabError> {
         let progress = options.progress.clone();
         let programs = tokio::task::spawn_blocking(move || programs::ensure(progress.as_ref()))
             .await
             .map_err(|error| io_error("building the programs")(io::Error::other(error)))??;
         for _ in 1..STARTS {
-            let on_start = on_start.clone();
-            match Self::try_start(&options, &programs, lifetime, Box::new(move |id| on_start(id))).await {
-                Err(LabError::Program { program, tail, .. }) if tail.contains("address already in use") => {
+            match Self::try_start(&options, &programs, lifetime, on_start.clone()).await {
+                Err(LabError::Program { program, tail, .. })
+                    if tail.contains("address already in use") =>
+                {
                     tracing::info!(%program, "a port was taken in the meantime, starting again with others");
                 }
                 result => return result,
             }
         }
-        Self::try_start(&options, &programs, lifetime, Box::new(move |id| on_start(id))).await
+        Self::try_start(&options, &programs, lifetime, on_start).await
     }
 
     async fn try_start(
@@ -230,16 +245,31 @@ impl Lab {
         lifetime: Lifetime,
         on_start: OnStart,
     ) -> Result<Self, LabError> {
-        let [etcd, etcd_peer, api_server, kwok, karpenter_metrics, karpenter_health] =
-            crate::ports::choose().map_err(io_error("choosing ports"))?;
+        let [
+            etcd,
+            etcd_peer,
+            api_server,
+            kwok,
+            karpenter_metrics,
+            karpenter_health,
+        ] = crate::ports::choose().map_err(io_error("choosing ports"))?;
+        let started = std::time::Instant::now();
         let lab = Self {
             processes: Mutex::default(),
             folder: Folder::make(options)?,
             options: options.clone(),
             programs: programs.clone(),
-            ports: Ports { etcd, etcd_peer, api_server, kwok, karpenter_metrics, karpenter_health },
+            ports: Ports {
+                etcd,
+                etcd_peer,
+                api_server,
+                kwok,
+                karpenter_metrics,
+                karpenter_health,
+            },
             lifetime,
             on_start,
+            client: OnceCell::new(),
         };
         lab.write_files()?;
         lab.start_program(Program::Etcd).await?;
@@ -254,9 +284,13 @@ impl Lab {
             lab.crds_established().await?;
             lab.spawn(Program::Karpenter)?;
         }
-        for program in Program::ALL.into_iter().filter(|program| lab.runs(*program)) {
+        for program in Program::ALL
+            .into_iter()
+            .filter(|program| lab.runs(*program))
+        {
             lab.ready(program).await?;
         }
+        tracing::debug!(dir = %lab.dir().display(), elapsed = ?started.elapsed(), "the lab is up");
         Ok(lab)
     }
 
@@ -267,15 +301,27 @@ impl Lab {
 
     async fn crds_established(&self) -> Result<(), LabError> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.client().await?);
-        wait_until("Karpenter's custom resource definitions", self.options.ready_within, || async {
-            for crd in crds.list(&ListParams::default()).await? {
-                let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
-                if !conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
-                    return Err(NotYet(format!("{} is not established", crd.metadata.name.unwrap_or_default())));
+        wait_until(
+            "Karpenter's custom resource definitions",
+            self.options.ready_within,
+            || async {
+                for crd in crds.list(&ListParams::default()).await? {
+                    let conditions = crd
+                        .status
+                        .and_then(|status| status.conditions)
+                        .unwrap_or_default();
+                    if !conditions.iter().any(|condition| {
+                        condition.type_ == "Established" && condition.status == "True"
+                    }) {
+                        return Err(NotYet(format!(
+                            "{} is not established",
+                            crd.metadata.name.unwrap_or_default()
+                        )));
+                    }
                 }
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
         .await?;
         Ok(())
     }
@@ -284,7 +330,9 @@ impl Lab {
     async fn ready(&self, program: Program) -> Result<(), LabError> {
         let client = match program {
             Program::Etcd | Program::Kwok | Program::Karpenter => None,
-            Program::ApiServer | Program::ControllerManager | Program::Scheduler => Some(self.client().await?),
+            Program::ApiServer | Program::ControllerManager | Program::Scheduler => {
+                Some(self.client().await?)
+            }
         };
         let look = || async {
             if let Some(status) = self.ended(program) {
@@ -296,14 +344,19 @@ impl Lab {
                 (Program::Kwok, _) => connect(self.ports.kwok).await?,
                 (Program::Karpenter, _) => connect(self.ports.karpenter_health).await?,
                 (Program::ApiServer, Some(client)) => {
-                    client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?;
+                    client
+                        .request_text(http::Request::get("/readyz").body(Vec::new())?)
+                        .await?;
                 }
                 (Program::ControllerManager, Some(client)) => {
                     // Pods are refused until their namespace has a default account.
-                    Api::<ServiceAccount>::namespaced(client.clone(), "default").get("default").await?;
+                    Api::<ServiceAccount>::namespaced(client.clone(), "default")
+                        .get("default")
+                        .await?;
                 }
                 // It has neither a port nor an object of its own; that it runs is all that can be seen.
-                (Program::Scheduler, _) | (Program::ApiServer | Program::ControllerManager, None) => {}
+                (Program::Scheduler, _)
+                | (Program::ApiServer | Program::ControllerManager, None) => {}
             }
             Ok(Ok(()))
         };
@@ -313,7 +366,12 @@ impl Lab {
             Err(error) => error.to_string(),
         };
         let log = self.log(program);
-        Err(LabError::Program { program, reason, tail: process::tail(&log, 15), log })
+        Err(LabError::Program {
+            program,
+            reason,
+            tail: process::tail(&log, 15),
+            log,
+        })
     }
 
     /// How the program ended, if it did.
@@ -327,15 +385,34 @@ impl Lab {
 
     fn spawn(&self, program: Program) -> Result<(), LabError> {
         let what = || format!("starting {program}");
-        let process = Process::start_as(program.name().to_owned(), self.command(program), self.log(program), self.lifetime)
-            .map_err(io_error(what()))?;
+        let process = Process::start_as(
+            program.name().to_owned(),
+            self.command(program),
+            self.log(program),
+            self.lifetime,
+        )
+        .map_err(io_error(what()))?;
         (self.on_start)(&process.id().map_err(io_error(what()))?).map_err(io_error(what()))?;
         self.processes().insert(program, process);
         Ok(())
     }
 
+    /// Starts a program that is not the lab's own, for as long as the lab's own live.
+    pub(crate) fn start_beside(
+        &self,
+        name: &str,
+        command: std::process::Command,
+        log: PathBuf,
+    ) -> io::Result<Process> {
+        let process = Process::start_as(name.to_owned(), command, log, self.lifetime)?;
+        (self.on_start)(&process.id()?)?;
+        Ok(process)
+    }
+
     fn processes(&self) -> MutexGuard<'_, BTreeMap<Program, Process>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with_process(
@@ -344,7 +421,9 @@ impl Lab {
         action: impl FnOnce(&mut Process) -> io::Result<()>,
     ) -> Result<(), LabError> {
         let mut processes = self.processes();
-        let process = processes.get_mut(&program).ok_or(LabError::NotRunning(program))?;
+        let process = processes
+            .get_mut(&program)
+            .ok_or(LabError::NotRunning(program))?;
         action(process).map_err(io_error(format!("signalling {program}")))
     }
 
@@ -436,14 +515,20 @@ impl Lab {
     /// The ids of the programs that run now.
     #[must_use]
     pub fn process_ids(&self) -> Vec<ProcessId> {
-        self.processes().values().filter_map(|process| process.id().ok()).collect()
+        self.processes()
+            .values()
+            .filter_map(|process| process.id().ok())
+            .collect()
     }
 
     /// A client for the administrator, which calls itself `lab` in the audit log.
     ///
     /// It repeats requests that were answered with 429, 503 or 504, as kube does by default.
     pub async fn client(&self) -> Result<Client, LabError> {
-        self.client_with_agent("lab").await
+        self.client
+            .get_or_try_init(|| self.client_with_agent("lab"))
+            .await
+            .cloned()
     }
 
     /// A client for the administrator under a user agent of its own, to be told apart in the audit log.
@@ -452,16 +537,32 @@ impl Lab {
     }
 
     /// A client for a service account: the identity and access of a pod that runs as it.
-    pub async fn client_for_service_account(&self, namespace: &str, name: &str, agent: &str) -> Result<Client, LabError> {
-        client(&self.kubeconfig_for_service_account(namespace, name).await?, agent).await
+    pub async fn client_for_service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+        agent: &str,
+    ) -> Result<Client, LabError> {
+        client(
+            &self.kubeconfig_for_service_account(namespace, name).await?,
+            agent,
+        )
+        .await
     }
 
     /// Writes a kubeconfig for an existing service account, with a token of 30 days, and returns its path.
-    pub async fn kubeconfig_for_service_account(&self, namespace: &str, name: &str) -> Result<PathBuf, LabError> {
+    pub async fn kubeconfig_for_service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<PathBuf, LabError> {
         let what = || format!("a token for the service account {namespace}/{name}");
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, namespace);
         let request = TokenRequest {
-            spec: TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() },
+            spec: TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                ..TokenRequestSpec::default()
+            },
             ..TokenRequest::default()
         };
         let token = accounts
@@ -469,10 +570,13 @@ impl Lab {
             .await
             .map_err(api_error(what()))?
             .status
-            .ok_or_else(|| io_error(what())(io::Error::other("the API server answered without a token")))?
+            .ok_or_else(|| {
+                io_error(what())(io::Error::other("the API server answered without a token"))
+            })?
             .token;
         let file = self.dir().join(format!("kubeconfig.{namespace}.{name}"));
-        identity::kubeconfig(self.dir(), self.ports.api_server, &file, name, &token).map_err(io_error(what()))?;
+        identity::kubeconfig(self.dir(), self.ports.api_server, &file, name, &token)
+            .map_err(io_error(what()))?;
         Ok(file)
     }
 
@@ -486,7 +590,10 @@ impl Lab {
     #[must_use]
     pub fn kubectl_command(&self) -> std::process::Command {
         let mut command = std::process::Command::new(self.programs.kubectl());
-        command.env("KUBECONFIG", self.kubeconfig()).env("KUBERC", "off").current_dir(self.dir());
+        command
+            .env("KUBECONFIG", self.kubeconfig())
+            .env("KUBERC", "off")
+            .current_dir(self.dir());
         // Discovery is cached by address, and another lab may have had this port.
         command.env("KUBECACHEDIR", self.dir().join("kubectl-cache"));
         command
@@ -499,35 +606,59 @@ impl Lab {
 
     /// Applies YAML, any number of documents, from the server side and by force.
     pub async fn apply(&self, yaml: &str) -> Result<String, LabError> {
-        let arguments = ["apply", "--server-side", "--force-conflicts", "--field-manager=lab", "--filename=-"];
+        let arguments = [
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--field-manager=lab",
+            "--filename=-",
+        ];
         self.kubectl_with_input(&arguments, yaml).await
     }
 
-    async fn kubectl_with_input(&self, arguments: &[&str], input: &str) -> Result<String, LabError> {
-        let failed = |output: String| LabError::Kubectl { arguments: arguments.join(" "), output };
+    async fn kubectl_with_input(
+        &self,
+        arguments: &[&str],
+        input: &str,
+    ) -> Result<String, LabError> {
+        let failed = |output: String| LabError::Kubectl {
+            arguments: arguments.join(" "),
+            output,
+        };
         let run = async {
             let mut command = tokio::process::Command::from(self.kubectl_command());
             command.args(arguments).kill_on_drop(true);
-            let mut child =
-                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+            let mut child = command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()?;
             if let Some(mut stdin) = child.stdin.take() {
                 // kubectl may end without reading; then its own message is the better one.
                 let _ = stdin.write_all(input.as_bytes()).await;
             }
             child.wait_with_output().await
         };
-        let output = run.await.map_err(|error: io::Error| failed(error.to_string()))?;
+        let output = run
+            .await
+            .map_err(|error: io::Error| failed(error.to_string()))?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
-            Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+            Err(failed(
+                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            ))
         }
     }
 
     /// Applies a typed object from the server side and by force. A namespaced object has to name its namespace.
     pub async fn put<K>(&self, object: &K) -> Result<K, LabError>
     where
-        K: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
+        K: kube::Resource<DynamicType = ()>
+            + Serialize
+            + DeserializeOwned
+            + Clone
+            + std::fmt::Debug,
     {
         put(&self.client().await?, object).await
     }
@@ -539,7 +670,7 @@ impl Lab {
     }
 
     /// Leaves all programs and the folder as they are.
-    pub(crate) fn let_live(mut self) {
+    pub(crate) fn let_live(&mut self) {
         self.processes().values_mut().for_each(Process::let_live);
         self.folder.let_live();
     }
@@ -547,9 +678,11 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        let mut processes: Vec<Process> = std::mem::take(&mut *self.processes()).into_values().collect();
+        let mut processes: Vec<Process> = std::mem::take(&mut *self.processes())
+            .into_values()
+            .collect();
         if processes.iter().all(Process::ends_on_drop) {
-            process::end_all(&mut processes);
+            process::end_all(&mut processes, process::LAB_GRACE);
         }
     }
 }
@@ -577,8 +710,11 @@ async fn connect(port: u16) -> Result<(), NotYet> {
 async fn client(kubeconfig: &Path, agent: &str) -> Result<Client, LabError> {
     let options = KubeConfigOptions::default();
     let read = Kubeconfig::read_from(kubeconfig).map_err(Box::new)?;
-    let mut config = Config::from_custom_kubeconfig(read, &options).await.map_err(Box::new)?;
-    let agent = HeaderValue::from_str(agent).map_err(|error| io_error(agent)(io::Error::other(error)))?;
+    let mut config = Config::from_custom_kubeconfig(read, &options)
+        .await
+        .map_err(Box::new)?;
+    let agent =
+        HeaderValue::from_str(agent).map_err(|error| io_error(agent)(io::Error::other(error)))?;
     config.headers.push((USER_AGENT, agent));
     Client::try_from(config).map_err(api_error("making a client"))
 }

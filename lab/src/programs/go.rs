@@ -29,7 +29,11 @@ pub(super) struct Go {
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new("go");
     // A go.work or GOFLAGS of the user's must not change what is built.
-    command.args(args).env("GOTOOLCHAIN", GO_TOOLCHAIN).env("GOFLAGS", "-buildvcs=false").env("GOWORK", "off");
+    command
+        .args(args)
+        .env("GOTOOLCHAIN", GO_TOOLCHAIN)
+        .env("GOFLAGS", "-buildvcs=false")
+        .env("GOWORK", "off");
     command
 }
 
@@ -37,8 +41,13 @@ fn output(mut command: Command) -> Result<String, ProgramsError> {
     let shown = format!("{command:?}").replace('"', "");
     match command.stdin(Stdio::null()).output() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ProgramsError::GoMissing),
-        Err(error) => Err(ProgramsError::Go { command: shown, output: error.to_string() }),
-        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        Err(error) => Err(ProgramsError::Go {
+            command: shown,
+            output: error.to_string(),
+        }),
+        Ok(output) if output.status.success() => {
+            Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        }
         Ok(output) => Err(ProgramsError::Go {
             command: shown,
             output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
@@ -50,7 +59,10 @@ impl Go {
     pub(super) fn find() -> Result<Self, ProgramsError> {
         let mut version = Command::new("go");
         // Not in the current folder: a go.mod there could ask for a toolchain of its own.
-        version.arg("version").env("GOTOOLCHAIN", "local").current_dir(std::env::temp_dir());
+        version
+            .arg("version")
+            .env("GOTOOLCHAIN", "local")
+            .current_dir(std::env::temp_dir());
         let found = output(version)?;
         if is_too_old(&found) {
             return Err(ProgramsError::GoTooOld { found });
@@ -58,15 +70,28 @@ impl Go {
         // With the local toolchain, or this would fetch the other one before anything was reported.
         let mut folders = Command::new("go");
         folders.args(["env", "GOCACHE", "GOMODCACHE"]);
-        folders.env("GOTOOLCHAIN", "local").current_dir(std::env::temp_dir());
+        folders
+            .env("GOTOOLCHAIN", "local")
+            .current_dir(std::env::temp_dir());
         let folders = output(folders)?;
         let mut folders = folders.lines().map(PathBuf::from);
-        let (build_cache, module_cache) = (folders.next().unwrap_or_default(), folders.next().unwrap_or_default());
-        Ok(Self { build_cache, module_cache })
+        let (build_cache, module_cache) = (
+            folders.next().unwrap_or_default(),
+            folders.next().unwrap_or_default(),
+        );
+        Ok(Self {
+            build_cache,
+            module_cache,
+        })
     }
 
     /// Looks whether a build of `binaries` programs that needs `cold_mb` of Go's build cache fits.
-    pub(super) fn check_disk(&self, cache: &Path, cold_mb: u32, binaries: usize) -> Result<(), ProgramsError> {
+    pub(super) fn check_disk(
+        &self,
+        cache: &Path,
+        cold_mb: u32,
+        binaries: usize,
+    ) -> Result<(), ProgramsError> {
         if binaries == 0 || std::env::var_os(SKIP_DISK_CHECK_VARIABLE).is_some() {
             return Ok(());
         }
@@ -76,17 +101,23 @@ impl Go {
             (self.module_cache.as_path(), u64::from(MODULES_MB) * MB),
             (cache, u64::from(BINARY_MB) * MB * binaries),
         ];
-        let places: Vec<(&Path, u64, Disk)> =
-            needs.into_iter().filter_map(|(folder, need)| Some((folder, need, Disk::of(folder)?))).collect();
+        let places: Vec<(&Path, u64, Disk)> = needs
+            .into_iter()
+            .filter_map(|(folder, need)| Some((folder, need, Disk::of(folder)?)))
+            .collect();
         for (folder, _, disk) in &places {
-            let on_this_disk = places.iter().filter(|(_, _, other)| other.device == disk.device);
+            let on_this_disk = places
+                .iter()
+                .filter(|(_, _, other)| other.device == disk.device);
             let cold: u64 = on_this_disk.clone().map(|(_, need, _)| need).sum();
             if disk.free >= cold {
                 continue;
             }
             // Short for a cold build; what is in Go's caches already need not be made again. Counting it takes a
             // second, so it is done only now.
-            let warm: u64 = on_this_disk.map(|(folder, need, _)| need.saturating_sub(size(folder))).sum();
+            let warm: u64 = on_this_disk
+                .map(|(folder, need, _)| need.saturating_sub(size(folder)))
+                .sum();
             if disk.free < warm {
                 return Err(ProgramsError::DiskShort {
                     folder: folder.to_path_buf(),
@@ -109,35 +140,43 @@ impl Go {
     ) -> Result<Build, ProgramsError> {
         let out = File::create(log).map_err(io_error("making", log))?;
         let err = out.try_clone().map_err(io_error("opening", log))?;
-        let mut command = command(&["build", "-trimpath", &format!("-ldflags=-s -w {ldflags}"), "-o"]);
+        let mut command = command(&[
+            "build",
+            "-trimpath",
+            &format!("-ldflags=-s -w {ldflags}"),
+            "-o",
+        ]);
         command.arg(to).arg(binary.package).current_dir(module);
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         match process::spawn(command, Lifetime::Tethered) {
-            Ok(child) => {
-                Ok(Build { child, program: binary.name, log: log.to_owned(), build_cache: self.build_cache.clone() })
-            }
+            Ok(child) => Ok(Build {
+                child,
+                program: binary.name,
+                log: log.to_owned(),
+                cache: self.build_cache.clone(),
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ProgramsError::GoMissing),
             Err(error) => Err(io_error("running go build for", to)(error)),
         }
     }
+}
 
-    /// Where the module cache holds the sources of a module of the version that is pinned.
-    pub(super) fn module_dir(&self, source: &Path, module: &str) -> Result<PathBuf, ProgramsError> {
-        let list = || {
-            let mut list = command(&["list", "-m", "-f", "{{.Dir}}", module]);
-            list.current_dir(source);
-            output(list)
-        };
-        let dir = list()?;
-        if !dir.is_empty() {
-            return Ok(PathBuf::from(dir));
-        }
-        // Built from Go's build cache alone, with the sources cleaned away.
-        let mut download = command(&["mod", "download", module]);
-        download.current_dir(source);
-        output(download)?;
-        list().map(PathBuf::from)
+/// Where the module cache holds the sources of a module of the version that is pinned.
+pub(super) fn module_dir(source: &Path, module: &str) -> Result<PathBuf, ProgramsError> {
+    let list = || {
+        let mut list = command(&["list", "-m", "-f", "{{.Dir}}", module]);
+        list.current_dir(source);
+        output(list)
+    };
+    let dir = list()?;
+    if !dir.is_empty() {
+        return Ok(PathBuf::from(dir));
     }
+    // Built from Go's build cache alone, with the sources cleaned away.
+    let mut download = command(&["mod", "download", module]);
+    download.current_dir(source);
+    output(download)?;
+    list().map(PathBuf::from)
 }
 
 /// A build that runs.
@@ -145,13 +184,17 @@ pub(super) struct Build {
     child: Child,
     program: &'static str,
     log: PathBuf,
-    build_cache: PathBuf,
+    /// Go's cache, where the disk fills up first.
+    cache: PathBuf,
 }
 
 impl Build {
     /// None while it runs.
     pub(super) fn finished(&mut self) -> Result<Option<Result<(), ProgramsError>>, ProgramsError> {
-        let status = self.child.try_wait().map_err(io_error("waiting for the build that writes", &self.log))?;
+        let status = self
+            .child
+            .try_wait()
+            .map_err(io_error("waiting for the build that writes", &self.log))?;
         Ok(status.map(|status| {
             if status.success() {
                 return Ok(());
@@ -159,13 +202,22 @@ impl Build {
             let tail = process::tail(&self.log, 20);
             let (program, log) = (self.program, self.log.clone());
             Err(if tail.contains("no space left on device") {
-                let free = Disk::of(&self.build_cache).map_or(0, |disk| disk.free);
+                let free = Disk::of(&self.cache).map_or(0, |disk| disk.free);
                 let needed_gb = gigabytes(8 * 1024 * MB);
-                ProgramsError::DiskShort { folder: self.build_cache.clone(), free_gb: gigabytes(free), needed_gb }
+                ProgramsError::DiskShort {
+                    folder: self.cache.clone(),
+                    free_gb: gigabytes(free),
+                    needed_gb,
+                }
             } else if tail.contains("C compiler") && tail.contains("not found") {
                 ProgramsError::CCompilerMissing { program, log }
             } else {
-                ProgramsError::BuildFailed { program, reason: status.to_string(), log, tail }
+                ProgramsError::BuildFailed {
+                    program,
+                    reason: status.to_string(),
+                    log,
+                    tail,
+                }
             })
         }))
     }
@@ -180,9 +232,16 @@ impl Drop for Build {
 
 /// Reads `go version go1.26.8 linux/amd64`. A development version has no number and is trusted.
 fn is_too_old(version: &str) -> bool {
-    let Some(number) = version.split_whitespace().find_map(|word| word.strip_prefix("go1.")) else { return false };
+    let Some(number) = version
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("go1."))
+    else {
+        return false;
+    };
     let minor: String = number.chars().take_while(char::is_ascii_digit).collect();
-    minor.parse().is_ok_and(|minor: u32| (1, minor) < MINIMUM_GO)
+    minor
+        .parse()
+        .is_ok_and(|minor: u32| (1, minor) < MINIMUM_GO)
 }
 
 struct Disk {
@@ -197,13 +256,18 @@ impl Disk {
         let folder = folder.ancestors().find(|folder| folder.is_dir())?;
         let device = fs::metadata(folder).ok()?.dev();
         let stat = rustix::fs::statvfs(folder).ok()?;
-        Some(Self { device, free: stat.f_bavail.saturating_mul(stat.f_frsize) })
+        Some(Self {
+            device,
+            free: stat.f_bavail.saturating_mul(stat.f_frsize),
+        })
     }
 }
 
 /// Bytes below a folder; what can't be read counts nothing.
 fn size(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return 0;
+    };
     entries
         .flatten()
         .map(|entry| match entry.metadata() {

@@ -12,6 +12,8 @@ pub enum Step<'a> {
     Building,
     /// Another process builds it; told about once a second.
     Waiting,
+    /// The other process is through with it, well or not.
+    Waited,
     /// Done.
     Built,
     /// Failed; an error follows.
@@ -38,13 +40,29 @@ pub struct Report<'a> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { program, number, of, elapsed, step } = self;
+        let Self {
+            program,
+            number,
+            of,
+            elapsed,
+            step,
+        } = self;
         let seconds = elapsed.as_secs();
         match step {
             Step::Building => write!(f, "[{number}/{of}] building {program}, {seconds} s"),
-            Step::Waiting => write!(f, "[{number}/{of}] waiting for another build of {program}, {seconds} s"),
+            Step::Waiting => write!(
+                f,
+                "[{number}/{of}] waiting for another build of {program}, {seconds} s"
+            ),
+            Step::Waited => write!(
+                f,
+                "[{number}/{of}] waited {seconds} s for another build of {program}"
+            ),
             Step::Built => write!(f, "[{number}/{of}] built {program} in {seconds} s"),
-            Step::Failed { .. } => write!(f, "[{number}/{of}] building {program} failed after {seconds} s"),
+            Step::Failed { .. } => write!(
+                f,
+                "[{number}/{of}] building {program} failed after {seconds} s"
+            ),
         }
     }
 }
@@ -76,7 +94,10 @@ const PLAIN_LINE_EVERY: Duration = Duration::from_secs(30);
 impl Progress for Lines {
     fn report(&self, report: Report<'_>) {
         let mut out = io::stderr().lock();
-        let over = matches!(report.step, Step::Built | Step::Failed { .. });
+        let over = matches!(
+            report.step,
+            Step::Waited | Step::Built | Step::Failed { .. }
+        );
         if io::stderr().is_terminal() {
             let end = if over { "\n" } else { "" };
             let _ = write!(out, "\r\x1b[K{report}{end}");
@@ -85,7 +106,9 @@ impl Progress for Lines {
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let due = match last.as_ref() {
-            Some((program, at)) if program == report.program => report.elapsed >= *at + PLAIN_LINE_EVERY,
+            Some((program, at)) if program == report.program => {
+                report.elapsed >= *at + PLAIN_LINE_EVERY
+            }
             _ => true,
         };
         if due || over {

@@ -1,0 +1,56 @@
+//! Moving by eviction: one pod of a workload at a time. Pure.
+
+use crate::world::Pod;
+
+use super::draft::Draft;
+use super::gates::{self, Hold};
+use super::scene::{Owner, Scene, Work};
+use super::{Action, moving};
+
+/// Evicts the next pod of the workload.
+pub(super) fn step(
+    scene: &Scene<'_>,
+    draft: &mut Draft,
+    work: &Work<'_>,
+    slots: &mut usize,
+) -> Result<(), Hold> {
+    gates::predecessor_ready(work)?;
+    gates::settled(scene, work)?;
+    let Some(pod) = next_pod(work) else {
+        return Ok(());
+    };
+    let node = pod.node.as_ref().and_then(|n| scene.node(n));
+    let Some(node) = node else { return Ok(()) };
+    gates::held(scene, node)?;
+    gates::place(scene, work, 1)?;
+    gates::budget(scene, pod)?;
+    gates::turn(scene, work)?;
+    moving::take(scene, slots, 1, work)?;
+    draft.act(Action::Evict {
+        pod: pod.reference.clone(),
+        node: node.name.clone(),
+    });
+    Ok(())
+}
+
+/// Pods that are not Ready first, for they serve nobody; then the highest ordinal, as a `StatefulSet` updates; then by name.
+fn next_pod<'a>(work: &Work<'a>) -> Option<&'a Pod> {
+    let ordinal = |pod: &Pod| {
+        pod.reference
+            .name
+            .rsplit_once('-')
+            .and_then(|(_, n)| n.parse::<u32>().ok())
+    };
+    let stateful = matches!(work.owner, Owner::StatefulSet(_));
+    work.staying().min_by_key(|pod| {
+        (
+            pod.ready,
+            if stateful {
+                std::cmp::Reverse(ordinal(pod))
+            } else {
+                std::cmp::Reverse(None)
+            },
+            pod.reference.clone(),
+        )
+    })
+}

@@ -1,0 +1,142 @@
+//! Moving by a surge: as many replicas more, and when those are Ready the old pods go. Make before break, the template untouched. Pure.
+//!
+//! The `ReplicaSet` removes the pods of the lowest deletion cost first, so the pods on selected nodes get one. The count goes up in
+//! the same write as a mark that says from where to where; a count that is neither is somebody else's, and stays.
+
+use crate::api::keys;
+use crate::world::{Deployment, SurgeMark};
+
+use super::draft::Draft;
+use super::gates::{self, Hold};
+use super::report::{Blocker, Waiting};
+use super::scene::{Scene, Work};
+use super::{Action, moving};
+
+/// The mark of a surge of ours that is under way.
+pub(super) fn ours<'a>(scene: &Scene<'_>, deployment: &'a Deployment) -> Option<&'a SurgeMark> {
+    deployment
+        .surge
+        .as_ref()
+        .filter(|mark| mark.relocation == scene.claim.uid)
+}
+
+/// Records the count that the surge goes back to, or that there is none.
+pub(super) fn record(draft: &mut Draft, work: &Work<'_>, from: Option<u32>) {
+    if let Some(record) = draft
+        .status
+        .workloads
+        .iter_mut()
+        .find(|r| r.uid == work.reference.uid.as_str())
+    {
+        record.surged_from = from;
+    }
+}
+
+/// Raises the replica count by as many pods as may move now.
+pub(super) fn raise(
+    scene: &Scene<'_>,
+    draft: &mut Draft,
+    work: &Work<'_>,
+    deployment: &Deployment,
+    slots: &mut usize,
+) -> Result<(), Hold> {
+    if deployment.surge.is_some() {
+        let shared = "its replicas".to_owned();
+        return Err(Hold::Wait(Waiting::Turn {
+            workload: work.reference.clone(),
+            shared,
+        }));
+    }
+    if deployment.paused {
+        return Err(Hold::Block(Blocker::owner_paused(&work.reference)));
+    }
+    gates::predecessor_ready(work)?;
+    gates::settled(scene, work)?;
+    for node in work
+        .left
+        .iter()
+        .filter_map(|p| scene.node(p.node.as_ref()?))
+    {
+        gates::held(scene, node)?;
+    }
+    gates::place(scene, work, 1)?;
+    gates::turn(scene, work)?;
+    let places = gates::places(scene, work);
+    let by = work.staying().count().min(places).min((*slots).max(1));
+    moving::take(scene, slots, by, work)?;
+    let mark = SurgeMark {
+        relocation: scene.claim.uid.clone(),
+        from: deployment.replicas,
+        to: deployment
+            .replicas
+            .saturating_add(u32::try_from(by).unwrap_or(u32::MAX)),
+    };
+    cheapen(scene, draft, work);
+    record(draft, work, Some(mark.from));
+    draft.act(Action::Scale {
+        workload: work.reference.clone(),
+        resource_version: deployment.resource_version.clone(),
+        replicas: Some(mark.to),
+        mark: Some(mark),
+    });
+    Ok(())
+}
+
+/// The count is raised: lowers it again when the new pods are there.
+pub(super) fn raised(
+    scene: &Scene<'_>,
+    draft: &mut Draft,
+    work: &Work<'_>,
+    deployment: &Deployment,
+    mark: &SurgeMark,
+) {
+    let costs_missing = cheapen(scene, draft, work);
+    // Pods that are not Ready where they are will not get Ready by waiting.
+    let sick = work.staying().filter(|p| !p.ready).count();
+    let arrived = work.elsewhere.iter().filter(|p| p.ready).count();
+    let wanted = (mark.to as usize).saturating_sub(work.left.len());
+    let all_there = deployment.observed
+        && arrived >= wanted
+        && arrived == work.elsewhere.len()
+        && deployment.available as usize + sick >= mark.to as usize;
+    if deployment.replicas != mark.to {
+        // Somebody else has set another count since: theirs holds, and the costs let it take the right pods.
+        draft.act(unmark(deployment, None));
+        return;
+    }
+    if all_there && !costs_missing {
+        draft.act(unmark(deployment, Some(mark.from)));
+        return;
+    }
+    let why = deployment.failure.clone();
+    draft.wait(Waiting::Surged {
+        workload: work.reference.clone(),
+        arrived,
+        wanted,
+        why,
+    });
+}
+
+/// Ends the surge: with a count it goes back to, or with the count that somebody else has set.
+pub(super) fn unmark(deployment: &Deployment, replicas: Option<u32>) -> Action {
+    Action::Scale {
+        workload: deployment.reference.clone(),
+        resource_version: deployment.resource_version.clone(),
+        replicas,
+        mark: None,
+    }
+}
+
+/// Lets the pods on selected nodes be the first to go. True when one of them does not say so yet.
+fn cheapen(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> bool {
+    let mut missing = false;
+    for pod in work.staying() {
+        if pod.marks.costed_by.as_ref() != Some(&scene.claim)
+            || pod.marks.deletion_cost.as_deref() != Some(keys::DELETION_COST_VALUE)
+        {
+            missing = true;
+            draft.act(Action::CheapenPod { pod: pod.into() });
+        }
+    }
+    missing
+}

@@ -1,0 +1,25 @@
+//! relocator, the program that people run, on a real control plane, judged by what the API server saw.
+//!
+//! Each test is a story: the world, what is asked of relocator, what must be true. It runs as the service account of
+//! `deploy/` and may do what that grants. Nothing here waits for a time to pass: every wait is for a condition.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod world;
+
+mod after_drain;
+mod bad_input;
+mod blocked;
+mod crash;
+mod drifted_pool;
+mod forbidden;
+mod leaders;
+mod several;
+mod uncordoned;
+mod undo;

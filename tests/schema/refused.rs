@@ -1,0 +1,190 @@
+//! What the API server has to refuse, and what it has to say about it: tables, one line a refusal.
+
+use serde_json::{Value, json};
+
+/// What is wrong where in a spec, and the parts of what the API server has to say about it.
+const INVALID: &str = r#"
+nodes                       {}                     => spec.nodes: ; at least one of spec.nodes.names, spec.nodes.selector and spec.nodes.nodePools
+nodes                       {"state": "Drifted"}   => spec.nodes: ; at least one of
+nodes/names                 []                     => spec.nodes.names: ; at least 1
+nodes/names                 ["a", "b", "a"]        => spec.nodes.names[2]: ; Duplicate value
+nodes/names                 ["Node_1"]             => spec.nodes.names[0]: ; the name of a Node
+nodes/names                 [""]                   => spec.nodes.names[0]: ; at least 1
+nodes/nodePools             []                     => spec.nodes.nodePools: ; at least 1
+nodes/nodePools             ["apps", "apps"]       => spec.nodes.nodePools[1]: ; Duplicate value
+nodes/nodePools             ["apps/blue"]          => spec.nodes.nodePools[0]: ; the name of a NodePool
+nodes/state                 "Empty"                => spec.nodes.state: ; "Any", "Drifted"
+nodes/limit                 0                      => spec.nodes.limit: ; greater than or equal to 1
+nodes/limit                 1001                   => spec.nodes.limit: ; less than or equal to 1000
+nodes/limit                 "many"                 => spec.nodes.limit: ; integer
+replacement/strategy        "Magic"                => spec.replacement.strategy: ; "Mirror", "None"
+replacement/image           ""                     => spec.replacement.image: ; at least 1
+replacement/image           "pause :3.10"          => spec.replacement.image: ; without spaces
+replacement/timeoutSeconds  29                     => spec.replacement.timeoutSeconds: ; greater than or equal to 30
+replacement/timeoutSeconds  86401                  => spec.replacement.timeoutSeconds: ; less than or equal to 86400
+workloads/strategy          "Delete"               => spec.workloads.strategy: ; "Auto", "RolloutRestart", 
+workloads/maxConcurrent     0                      => spec.workloads.maxConcurrent: ; greater than or equal to 1
+workloads/maxConcurrent     1001                   => spec.workloads.maxConcurrent: ; less than or equal to 1000
+workloads/settleSeconds     -1                     => spec.workloads.settleSeconds: ; greater than or equal to 0
+workloads/settleSeconds     86401                  => spec.workloads.settleSeconds: ; less than or equal to 86400
+protection/pods             "Some"                 => spec.protection.pods: ; "Stateful", "All", "None"
+protection  {"pods": "All", "selector": {"matchLabels": {"a": "b"}}}   => spec.protection.selector: ; set spec.protection.pods to Stateful
+protection  {"pods": "None", "selector": {"matchLabels": {"a": "b"}}}  => spec.protection.selector: ; set spec.protection.pods to Stateful
+afterDrain                  "Destroy"              => spec.afterDrain: ; "Delete", "Keep", "Uncordon"
+"#;
+
+/// The same for a selector, wherever there is one.
+const INVALID_SELECTORS: &str = r#"
+selector  {}                                                                        => selector: ; is empty
+selector  {"matchLabels": {}}                                                       => selector: ; is empty
+selector  {"matchExpressions": []}                                                  => selector: ; is empty
+selector  {"matchLabels": {"not a key": "x"}}                                       => selector.matchLabels: ; each key
+selector  {"matchLabels": {"a": "not a value"}}                                     => selector.matchLabels: ; each value
+selector  {"matchExpressions": [{"key": "a", "operator": "In"}]}                    => selector.matchExpressions[0]: ; values are required with operator In and NotIn
+selector  {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": []}]}   => selector.matchExpressions[0]: ; values are required with operator In and NotIn
+selector  {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}  => selector.matchExpressions[0]: ; not allowed with Exists and DoesNotExist
+selector  {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}   => selector.matchExpressions[0].operator: ; "DoesNotExist"
+selector  {"matchExpressions": [{"key": "not a key", "operator": "Exists"}]}        => selector.matchExpressions[0].key: ; a label key
+selector  {"matchExpressions": [{"key": "a", "operator": "In", "values": ["a b"]}]} => selector.matchExpressions[0].values[0]: ; a label value
+selector  {"matchExpressions": [{"operator": "Exists"}]}                            => selector.matchExpressions[0].key: ; Required value
+"#;
+
+/// A spec that is refused, and the parts of what has to be said about it.
+pub(crate) struct Refused {
+    pub(crate) path: String,
+    pub(crate) value: Value,
+    pub(crate) said: Vec<String>,
+}
+
+impl Refused {
+    fn new(path: &str, value: Value, said: &[&str]) -> Self {
+        let said = said.iter().map(|&part| part.to_owned()).collect();
+        Self {
+            path: path.to_owned(),
+            value,
+            said,
+        }
+    }
+
+    pub(crate) fn rows(table: &str) -> impl Iterator<Item = Self> {
+        table.lines().filter(|line| !line.is_empty()).map(|line| {
+            let (asked, said) = line.split_once("=>").unwrap();
+            let (path, value) = asked.split_once(' ').unwrap();
+            let said: Vec<&str> = said.split(';').map(str::trim).collect();
+            Self::new(path, serde_json::from_str(value).unwrap(), &said)
+        })
+    }
+}
+
+/// All that is invalid from the start.
+pub(crate) fn invalid() -> Vec<Refused> {
+    let mut all: Vec<Refused> = Refused::rows(INVALID).chain(too_long()).collect();
+    for within in ["nodes", "protection"] {
+        for row in Refused::rows(INVALID_SELECTORS).chain(too_long_selectors()) {
+            let said = row.said.iter().enumerate();
+            let said = said.map(|(i, part)| {
+                if i == 0 {
+                    format!("spec.{within}.{part}")
+                } else {
+                    part.clone()
+                }
+            });
+            all.push(Refused {
+                path: within.to_owned(),
+                said: said.collect(),
+                value: json!({"selector": row.value}),
+            });
+        }
+    }
+    all
+}
+
+fn too_long() -> impl Iterator<Item = Refused> {
+    let text = |length: usize| "a".repeat(length);
+    let names = |count: usize| (0..count).map(|i| format!("node-{i}")).collect::<Vec<_>>();
+    [
+        Refused::new(
+            "nodes/names",
+            json!([text(254)]),
+            &["spec.nodes.names[0]:", "253"],
+        ),
+        Refused::new(
+            "nodes/names",
+            json!(names(1001)),
+            &["spec.nodes.names:", "at most 1000 items"],
+        ),
+        Refused::new(
+            "nodes/nodePools",
+            json!([text(64)]),
+            &["spec.nodes.nodePools[0]:", "63"],
+        ),
+        Refused::new(
+            "nodes/nodePools",
+            json!(names(101)),
+            &["spec.nodes.nodePools:", "at most 100 items"],
+        ),
+        Refused::new(
+            "replacement/image",
+            json!(text(513)),
+            &["spec.replacement.image:", "512"],
+        ),
+    ]
+    .into_iter()
+}
+
+fn too_long_selectors() -> impl Iterator<Item = Refused> {
+    let labels: serde_json::Map<_, _> = (0..33).map(|i| (format!("key-{i}"), json!("x"))).collect();
+    let expressions = vec![json!({"key": "a", "operator": "Exists"}); 33];
+    let value = json!({"matchLabels": {"a": "a".repeat(64)}});
+    let values = json!({"key": "a", "operator": "In", "values": vec!["x"; 33]});
+    [
+        Refused::new("selector", value, &["selector.matchLabels.a:", "63"]),
+        Refused::new(
+            "selector",
+            json!({"matchLabels": labels}),
+            &["selector.matchLabels:", "at most 32"],
+        ),
+        Refused::new(
+            "selector",
+            json!({"matchExpressions": expressions}),
+            &["selector.matchExpressions:", "at most 32"],
+        ),
+        Refused::new(
+            "selector",
+            json!({"matchExpressions": [values]}),
+            &["selector.matchExpressions[0].values:", "at most 32"],
+        ),
+    ]
+    .into_iter()
+}
+
+/// Changes of a spec, and the field that may not change any more once the relocation has started.
+pub(crate) const IMMUTABLE: &str = r#"
+nodes/names              ["a", "b"]                       => spec.nodes
+nodes/selector           {"matchLabels": {"x": "z"}}      => spec.nodes
+nodes/nodePools          null                             => spec.nodes
+nodes/state              "Drifted"                        => spec.nodes
+nodes/limit              51                               => spec.nodes
+replacement/strategy     "None"                           => spec.replacement.strategy
+replacement/image        "pause:4"                        => spec.replacement.image
+workloads/strategy       "Evict"                          => spec.workloads.strategy
+workloads/settleSeconds  5                                => spec.workloads.settleSeconds
+protection/selector      {"matchLabels": {"x": "z"}}      => spec.protection
+protection               {"pods": "All", "selector": null} => spec.protection
+afterDrain               "Keep"                           => spec.afterDrain
+"#;
+
+/// The place of a path such as `replacement/image`, made where it is not there.
+pub(crate) fn field<'a>(mut at: &'a mut Value, path: &str) -> &'a mut Value {
+    for name in path.split('/') {
+        at = &mut at[name];
+    }
+    at
+}
+
+/// A spec that is valid but for what is at that path.
+pub(crate) fn spec_with(path: &str, value: Value) -> Value {
+    let mut spec = json!({"nodes": {"nodePools": ["apps"]}});
+    *field(&mut spec, path) = value;
+    spec
+}
