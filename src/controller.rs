@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use jiff::Timestamp;
 use kube::api::Api;
 use kube::runtime::controller::{Action as Requeue, Controller};
 use kube::runtime::reflector::Store;
@@ -15,6 +14,7 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::act::{self, ActError, Actor, Effect};
 use crate::api::relocation::NodeRelocation;
+use crate::clock::Clock;
 use crate::observe::Observer;
 use crate::plan::{self, Action, Plan};
 use crate::telemetry::events::Events;
@@ -34,6 +34,7 @@ pub struct Context {
     pub events: Events,
     /// For the relocation itself: reads and status writes, with deadlines and without retries.
     pub client: Client,
+    pub clock: Clock,
     memory: Mutex<HashMap<String, Memory>>,
 }
 
@@ -59,12 +60,19 @@ pub enum PassError {
 impl Context {
     /// A context with nothing remembered.
     #[must_use]
-    pub fn new(observer: Observer, actor: Actor, events: Events, client: Client) -> Self {
+    pub fn new(
+        observer: Observer,
+        actor: Actor,
+        events: Events,
+        client: Client,
+        clock: Clock,
+    ) -> Self {
         Self {
             observer,
             actor,
             events,
             client,
+            clock,
             memory: Mutex::default(),
         }
     }
@@ -124,11 +132,20 @@ async fn reconcile(
     cached: Arc<NodeRelocation>,
     context: Arc<Context>,
 ) -> Result<Requeue, PassError> {
-    let Some(relocation) = current(&cached, &context).await else {
-        return Ok(Requeue::await_change());
+    let wake_after = pass(&cached, &context).await?;
+    Ok(wake_after.map_or_else(Requeue::await_change, Requeue::requeue))
+}
+
+/// One pass: observe, plan, record, act. Returns when to look again if nothing is heard before; `None`: not before something changes.
+pub async fn pass(
+    cached: &NodeRelocation,
+    context: &Context,
+) -> Result<Option<Duration>, PassError> {
+    let Some(relocation) = current(cached, context).await else {
+        return Ok(None);
     };
     if plan::is_over(&relocation) && relocation.finalizers().is_empty() {
-        return Ok(Requeue::await_change());
+        return Ok(None);
     }
     let uid = relocation.uid().unwrap_or_default();
     let refusals = context
@@ -141,12 +158,11 @@ async fn reconcile(
         .clone();
     let world = context.observer.look(&relocation, refusals).await;
     let plan = plan::plan(&world);
-    let Some(relocation) = record(&context, relocation, &plan).await? else {
-        return Ok(Requeue::requeue(AGAIN));
+    let Some(relocation) = record(context, relocation, &plan).await? else {
+        return Ok(Some(AGAIN));
     };
-    let undone = perform(&context, &relocation, &plan.actions).await;
-    let wake_after = if undone { Some(AGAIN) } else { plan.wake_after };
-    Ok(wake_after.map_or_else(Requeue::await_change, Requeue::requeue))
+    let undone = perform(context, &relocation, &plan.actions).await;
+    Ok(if undone { Some(AGAIN) } else { plan.wake_after })
 }
 
 #[expect(
@@ -291,7 +307,7 @@ async fn attempt(context: &Context, relocation: &NodeRelocation, action: &Action
             let mut memory = context.memory.lock().await;
             let refusals = &mut memory.entry(uid).or_default().refusals;
             let attempts = refusals.get(&action.key()).map_or(0, |r| r.attempts);
-            if let Some(refusal) = act::refusal(action, &error, attempts, Timestamp::now()) {
+            if let Some(refusal) = act::refusal(action, &error, attempts, context.clock.now()) {
                 let expected = matches!(refusal.kind, RefusalKind::Outdated | RefusalKind::Budget);
                 if expected {
                     tracing::info!(relocation = name, action = action.key().as_str(), %error, "refused");

@@ -17,11 +17,13 @@
 //! | [`observe`] | the API as a world: watches and fresh reads |
 //! | [`act`] | one file an action: requests with preconditions |
 //! | [`controller`] | wiring: wake-ups in, passes out |
+//! | [`clock`] | the time |
 //! | [`lease`] | leadership |
 //! | [`telemetry`] | events and logs |
 
 pub mod act;
 pub mod api;
+pub mod clock;
 pub mod controller;
 pub mod lease;
 pub mod observe;

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use kube::{Client, Config};
 use relocator::act::Actor;
 use relocator::api::{self, keys};
+use relocator::clock::Clock;
 use relocator::controller::{self, Context};
 use relocator::lease::Election;
 use relocator::observe::Observer;
@@ -126,10 +127,15 @@ async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
     tracing::info!(identity, "leading");
 
     let wake = Arc::new(Notify::new());
-    let observer = Observer::new(watching.clone(), acting.clone(), Arc::clone(&wake));
+    let observer = Observer::new(
+        watching.clone(),
+        acting.clone(),
+        Arc::clone(&wake),
+        Clock::System,
+    );
     let actor = Actor::new(acting.clone(), leadership.clone());
     let events = Events::start(acting.clone(), &identity);
-    let context = Arc::new(Context::new(observer, actor, events, acting));
+    let context = Arc::new(Context::new(observer, actor, events, acting, Clock::System));
     let stopped = Arc::clone(&stop);
     let controller = tokio::spawn(controller::run(context, watching, wake, async move {
         stopped.notified().await;

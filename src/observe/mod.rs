@@ -4,7 +4,7 @@ mod feed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
@@ -14,9 +14,11 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
 
 use crate::api::keys;
 use crate::api::relocation::NodeRelocation;
+use crate::clock::Clock;
 use crate::plan;
 use crate::world::{
     ActionKey, Attachment, Budget, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Node,
@@ -29,6 +31,8 @@ use feed::Feed;
 const FIRST_LISTS: Duration = Duration::from_secs(10);
 /// How long the answer whether Karpenter is there is believed while it is no.
 const NO_KARPENTER: Duration = Duration::from_secs(15);
+/// How long what placeholders need is believed while a relocation is being planned.
+const SETUP: Duration = Duration::from_secs(5);
 /// Deadline of one fresh read.
 const FRESH_READ: Duration = Duration::from_secs(10);
 
@@ -40,6 +44,9 @@ pub struct Observer {
     reading: Client,
     feeds: Mutex<Option<Arc<Feeds>>>,
     wake: Arc<Notify>,
+    clock: Clock,
+    /// What placeholders need, and when it was read: it hardly ever changes.
+    setup: Mutex<Option<(Instant, PlaceholderSetup)>>,
 }
 
 struct Feeds {
@@ -68,12 +75,14 @@ enum KarpenterFeeds {
 impl Observer {
     /// An observer that watches nothing yet. `wake` is notified whenever something that is watched has changed.
     #[must_use]
-    pub fn new(watching: Client, reading: Client, wake: Arc<Notify>) -> Self {
+    pub fn new(watching: Client, reading: Client, wake: Arc<Notify>, clock: Clock) -> Self {
         Self {
             watching,
             reading,
             feeds: Mutex::new(None),
             wake,
+            clock,
+            setup: Mutex::new(None),
         }
     }
 
@@ -86,7 +95,7 @@ impl Observer {
         let feeds = self.open().await;
         let sight = feeds.sight(&self.watching, &self.wake).await;
         let mut world = World {
-            now: jiff::Timestamp::now(),
+            now: self.clock.now(),
             relocation: relocation.clone(),
             sight,
             fresh: BTreeMap::new(),
@@ -168,6 +177,18 @@ impl Observer {
     }
 
     async fn setup(&self) -> PlaceholderSetup {
+        let mut last = self.setup.lock().await;
+        if let Some((at, setup)) = last.as_ref()
+            && at.elapsed() < SETUP
+        {
+            return setup.clone();
+        }
+        let setup = self.read_setup().await;
+        *last = Some((Instant::now(), setup.clone()));
+        setup
+    }
+
+    async fn read_setup(&self) -> PlaceholderSetup {
         let namespaces: Api<core::Namespace> = Api::all(self.reading.clone());
         let classes: Api<PriorityClass> = Api::all(self.reading.clone());
         let namespace = self

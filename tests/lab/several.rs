@@ -1,0 +1,75 @@
+//! Two relocations at once: never on one node, and never two pods of a StatefulSet.
+
+use lab::fixtures::{self, Pods};
+
+use crate::world::{World, condition};
+
+/// Two people ask for the same node. The first has it; the second waits, and then has nothing to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_relocation_of_a_node_waits_for_the_first() {
+    let world = World::start().await;
+    world.nodes(&[("old-1", "4")]).await;
+    let db = fixtures::stateful_set("db", 2);
+    world.lab.put(&db).await.unwrap();
+    world.settled().await;
+    let _operator = world.operator().await;
+    let recording = world.record(&["old-1"]).await.stay_cordoned(&["old-1"]);
+
+    // There is no room yet, so the first one waits for it, holding the node.
+    let spec = "{nodes: {names: [old-1]}, afterDrain: Keep}";
+    let mut first = world.relocate("first", spec).await;
+    first.stage("Provisioning").await;
+    let mut second = world.relocate("second", spec).await;
+    let said = second.blocked("NodeClaimedByOther").await;
+    assert!(said.contains("Node old-1"), "{said}");
+    assert!(said.contains("NodeRelocation first"), "{said}");
+    let blocked = second.follower.last().unwrap();
+    assert_eq!(blocked.stage, "Blocked");
+
+    world.nodes(&[("spare", "4")]).await;
+    first.succeeds().await;
+    // Of itself, without anybody touching it: the node is empty, and kept.
+    let end = second.succeeds().await;
+    let (_, reason, message) = condition(&end, "Succeeded").unwrap();
+    assert_eq!(reason, "NothingToDo", "{message}");
+    assert_eq!(end.blockers, Vec::<String>::new());
+
+    let verdict = recording.judge(&world).await;
+    verdict.moved_once(2);
+    verdict.is_clean();
+}
+
+/// Two nodes with halves of one database, each emptied by a relocation of its own, at the same time.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_relocations_never_take_two_pods_of_a_database() {
+    let world = World::start().await;
+    // Two pods of one CPU fill each of them: what leaves one can't land on the other.
+    world.nodes(&[("old-1", "2"), ("old-2", "2")]).await;
+    // No budget: nobody but relocator keeps count. Slow enough to be down for a while.
+    let db = fixtures::stateful_set("db", 4)
+        .requests("1", "64Mi")
+        .ready_after(1)
+        .ends_after(1);
+    world.lab.put(&db).await.unwrap();
+    world.settled().await;
+    let _operator = world.operator().await;
+    let recording = world.record(&["old-1", "old-2"]).await;
+
+    // Both hold their node and wait for room, so that they move at the same time when it comes.
+    let mut one = world
+        .relocate("one", "{nodes: {names: [old-1]}, afterDrain: Uncordon}")
+        .await;
+    let mut two = world
+        .relocate("two", "{nodes: {names: [old-2]}, afterDrain: Uncordon}")
+        .await;
+    one.stage("Provisioning").await;
+    two.stage("Provisioning").await;
+    world.nodes(&[("spare", "4")]).await;
+    let moved = (one.succeeds().await.pods, two.succeeds().await.pods);
+    assert_eq!(moved, ("2/2".to_owned(), "2/2".to_owned()));
+
+    let verdict = recording.judge(&world).await;
+    verdict.moved_once(4);
+    assert_eq!(verdict.most_down("default/StatefulSet/db"), 1);
+    verdict.is_clean();
+}
