@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::observe::Observer;
 use crate::plan::{self, Action, Plan};
 use crate::telemetry::events::Events;
-use crate::world::{ActionKey, Refusal, RefusalKind};
+use crate::world::{ActionKey, Refusal, RefusalKind, World};
 
 /// Changes that come within this time are looked at together: a pass costs more than a moment of waiting.
 const GATHER: Duration = Duration::from_millis(200);
@@ -144,19 +144,21 @@ pub async fn pass(
     let Some(relocation) = current(cached, context).await else {
         return Ok(None);
     };
-    if plan::is_over(&relocation) && relocation.finalizers().is_empty() {
-        return Ok(None);
-    }
-    let uid = relocation.uid().unwrap_or_default();
-    let refusals = context
-        .memory
-        .lock()
-        .await
-        .entry(uid)
-        .or_default()
-        .refusals
-        .clone();
-    let world = context.observer.look(&relocation, refusals).await;
+    let world = if plan::is_over(&relocation) {
+        // Nothing is looked at for it any more.
+        World::unseen(relocation.clone(), context.clock.now())
+    } else {
+        let uid = relocation.uid().unwrap_or_default();
+        let refusals = context
+            .memory
+            .lock()
+            .await
+            .entry(uid)
+            .or_default()
+            .refusals
+            .clone();
+        context.observer.look(&relocation, refusals).await
+    };
     let plan = plan::plan(&world);
     let Some(relocation) = record(context, relocation, &plan).await? else {
         return Ok(Some(AGAIN));

@@ -94,14 +94,9 @@ impl Observer {
     ) -> World {
         let feeds = self.open().await;
         let sight = feeds.sight(&self.watching, &self.wake).await;
-        let mut world = World {
-            now: self.clock.now(),
-            relocation: relocation.clone(),
-            sight,
-            fresh: BTreeMap::new(),
-            setup: PlaceholderSetup::Unread,
-            refusals,
-        };
+        let mut world = World::unseen(relocation.clone(), self.clock.now());
+        world.sight = sight;
+        world.refusals = refusals;
         if plan::needs_setup(relocation) {
             world.setup = self.setup().await;
         }

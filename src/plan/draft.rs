@@ -121,20 +121,15 @@ impl Draft {
 /// The plan for a relocation that is over: only its finalizer may still have to go.
 pub(super) fn finished(world: &World) -> Plan {
     let relocation = &world.relocation;
-    let held = relocation
-        .metadata
-        .finalizers
-        .iter()
-        .flatten()
-        .any(|f| f == keys::FINALIZER);
-    let actions = if held {
-        vec![Action::RemoveFinalizer]
-    } else {
-        Vec::new()
-    };
+    let mut finalizers = relocation.metadata.finalizers.iter().flatten();
+    let held = finalizers.any(|f| f == keys::FINALIZER);
     Plan {
         status: relocation.status.clone().unwrap_or_default(),
         wake_after: held.then_some(RESYNC),
-        actions,
+        actions: if held {
+            vec![Action::RemoveFinalizer]
+        } else {
+            Vec::new()
+        },
     }
 }

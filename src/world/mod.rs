@@ -45,6 +45,21 @@ pub struct World {
     pub refusals: BTreeMap<ActionKey, Refusal>,
 }
 
+impl World {
+    /// A world of which nothing was looked at but the relocation.
+    #[must_use]
+    pub fn unseen(relocation: NodeRelocation, now: Timestamp) -> Self {
+        Self {
+            now,
+            relocation,
+            sight: Sight::Unknown(Vec::new()),
+            fresh: BTreeMap::new(),
+            setup: PlaceholderSetup::Unread,
+            refusals: BTreeMap::new(),
+        }
+    }
+}
+
 /// The cluster as far as it is known.
 #[derive(Clone, Debug)]
 pub enum Sight {

@@ -75,8 +75,10 @@ impl Labs {
                     audit: AuditLevel::Request,
                     ..LabOptions::default()
                 };
-                let up = Clock::start().shown("starting a control plane", detached::up(&name, options));
-                println!("{}", up.await?);
+                let start = detached::up(&name, options);
+                let mut clock = Clock::start();
+                let up = clock.shown("starting a control plane", start).await?;
+                println!("{up}");
                 println!("\nTo end it:\n    cargo xtask lab down{}", option(&name));
                 Ok(true)
             }
