@@ -14,7 +14,8 @@ use super::{Action, moving};
 /// The nodes that look empty, of which nothing irreversible has been asked yet.
 pub(super) fn to_confirm(scene: &Scene<'_>) -> Vec<NodeName> {
     let asks = |s: &&Selected<'_>| match s.record.stage {
-        Stage::Moving | Stage::Draining => gates::looks_empty(s),
+        Stage::Moving => gates::looks_empty(s),
+        Stage::Draining => gates::looks_empty(s) && attached(scene, s) == 0,
         Stage::Removing => {
             gates::looks_empty(s) && claim(scene, s).is_some_and(|deleting| !deleting)
         }
@@ -67,14 +68,20 @@ fn next(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage 
             if confirmed_empty(scene, draft, selected, true) {
                 Stage::Removing
             } else {
-                draft.wait(Waiting::SecondRead(name(record)));
-                draft.look_soon();
                 Stage::Draining
             }
         }
         Stage::Removing => remove(scene, draft, selected),
         other => other,
     }
+}
+
+/// Volumes that are attached to the node as far as the watch has told: while there are some, no fresh read is made in vain.
+fn attached(scene: &Scene<'_>, selected: &Selected<'_>) -> usize {
+    let attachments = scene.cluster.attachments.values();
+    attachments
+        .filter(|a| a.node.as_str() == selected.record.name)
+        .count()
 }
 
 /// A read made for this pass shows nothing but what stays; with `detached`, no volume attached either.
@@ -87,26 +94,40 @@ fn confirmed_empty(
     let Some(node) = selected.node.filter(|_| gates::looks_empty(selected)) else {
         return false;
     };
+    let detach = |draft: &mut Draft, volumes| {
+        draft.wait(Waiting::Detach {
+            node: node.name.clone(),
+            volumes,
+        });
+        false
+    };
     match scene.world.fresh.get(&node.name) {
         Some(Fresh::Read { pods, attachments }) => {
-            let empty = !pods
+            if pods
                 .iter()
-                .any(|pod| treatment(scene.cluster, pod).counts());
-            if empty && detached && !attachments.is_empty() {
-                draft.wait(Waiting::Detach {
-                    node: node.name.clone(),
-                    volumes: attachments.len(),
-                });
+                .any(|pod| treatment(scene.cluster, pod).counts())
+            {
                 draft.look_soon();
                 return false;
             }
-            empty
+            if detached && !attachments.is_empty() {
+                draft.look_soon();
+                return detach(draft, attachments.len());
+            }
+            true
         }
         Some(Fresh::Failed(unknown)) => {
             draft.block(Blocker::not_observed(unknown));
             false
         }
-        None => false,
+        None => match attached(scene, selected) {
+            volumes if detached && volumes > 0 => detach(draft, volumes),
+            _ => {
+                draft.wait(Waiting::SecondRead(node.name.clone()));
+                draft.look_soon();
+                false
+            }
+        },
     }
 }
 
@@ -131,9 +152,6 @@ fn remove(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stag
                         uid: recorded.uid.as_str().into(),
                         node: node.name.clone(),
                     });
-                } else {
-                    draft.wait(Waiting::SecondRead(name(record)));
-                    draft.look_soon();
                 }
                 Stage::Removing
             }

@@ -9,7 +9,7 @@ use crate::world::{World, is_ready, node_of};
 /// Pods that were bound to one of the nodes since the recording began, by name.
 fn arrived_on(history: &History, nodes: &[&str]) -> Vec<String> {
     let bound = |c: &&lab::judge::Change| {
-        let node = c.object.pod().map(|pod| pod.node.as_str());
+        let node = c.object.pod().and_then(|pod| pod.node.as_deref());
         c.cause != Cause::Initial && node.is_some_and(|node| nodes.contains(&node))
     };
     let was_there = |uid| {

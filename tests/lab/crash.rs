@@ -28,7 +28,7 @@ spec:
   serviceName: db
   replicas: 2
   selector: {matchLabels: {app: db}}
-  template: &pods
+  template:
     metadata:
       labels: {app: db}
       annotations: {pod-ready.stage.kwok.x-k8s.io/delay: 1s, pod-delete.stage.kwok.x-k8s.io/delay: 1s}

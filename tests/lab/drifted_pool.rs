@@ -100,7 +100,7 @@ fn pods_left_by_evictions_that_name_them(verdict: &Verdict) {
         let named = verdict.history.changes.iter().any(|c| {
             c.object.kind == Kind::Pod
                 && c.object.name == eviction.name
-                && Some(c.object.uid.as_str()) == uid
+                && Some(c.object.uid.0.as_str()) == uid
         });
         assert!(named, "{eviction} names the UID {uid:?}");
     }

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: three ways to empty the same nodes, side by side.
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use crate::way::{self, Relocated, Way, WayError};
 /// Empty the same drifted nodes by relocator, by kubectl drain and by hand, and compare what it did to the workloads.
 ///
 /// Each way has a control plane of its own, one after the other. All figures are the judge's. kubectl drain never
-/// finishes, because of a PodDisruptionBudget, and is ended after two minutes.
+/// finishes, because of the budget of the session server, and is ended after two minutes.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// How often to do all of it.
@@ -129,15 +130,16 @@ impl Run {
         let shown = |ratio: Option<f64>| {
             ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
         };
-        out.push_str(&format!(
-            "\nrelocator / by hand: time {}, requests a move {}, pod-seconds below the replica count {}\n",
+        let _ = writeln!(
+            out,
+            "\nrelocator / by hand: time {}, requests a move {}, pod-seconds below the replica count {}",
             shown(ratios.wall),
             shown(ratios.requests_per_move),
             shown(ratios.unavailable_pod_seconds),
-        ));
+        );
         for (way, card) in names.iter().zip([relocator, kubectl_drain, by_hand]) {
             for broken in &card.broken_invariants {
-                out.push_str(&format!("{way}: broken invariant {broken}\n"));
+                let _ = writeln!(out, "{way}: broken invariant {broken}");
             }
         }
         out

@@ -1,7 +1,8 @@
 //! A relocation as it runs: on a terminal a block that is kept up to date, elsewhere a line for each change.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
 
 use lab::operator::Relocation;
 
@@ -67,10 +68,10 @@ impl Live {
         let width = width.unwrap_or(WIDTH);
         let mut out = String::new();
         if self.drawn > 0 {
-            out.push_str(&format!("\x1b[{}A", self.drawn));
+            let _ = write!(out, "\x1b[{}A", self.drawn);
         }
         for line in lines {
-            out.push_str(&format!("\x1b[2K{}\n", text::cut(line, width)));
+            let _ = writeln!(out, "\x1b[2K{}", text::cut(line, width));
         }
         // What is left of a longer block.
         out.push_str("\x1b[J");

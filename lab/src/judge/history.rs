@@ -1,5 +1,5 @@
 //! The history of a run: every change that the watches brought, in the order in which the API server made them. Pure.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -108,20 +108,41 @@ impl History {
 #[derive(Clone, Debug, Default)]
 pub struct State {
     objects: BTreeMap<Kind, BTreeMap<Uid, Arc<Object>>>,
+    /// Controller to its pods, for they are asked for at every change. A pod without one is under its own UID.
+    controlled: HashMap<Uid, BTreeSet<Uid>>,
 }
 
 impl State {
     /// Goes on by one change.
     pub fn apply(&mut self, change: &Change) {
-        let kind = self.objects.entry(change.object.kind).or_default();
-        match change.cause {
-            Cause::Deleted => {
-                kind.remove(&change.object.uid);
-            }
+        let object = &change.object;
+        let kind = self.objects.entry(object.kind).or_default();
+        let before = match change.cause {
+            Cause::Deleted => kind.remove(&object.uid),
             Cause::Initial | Cause::Added | Cause::Modified => {
-                kind.insert(change.object.uid.clone(), Arc::clone(&change.object));
+                kind.insert(object.uid.clone(), Arc::clone(object))
             }
+        };
+        if object.kind != Kind::Pod {
+            return;
         }
+        if let Some(pods) = before.and_then(|b| self.controlled.get_mut(controller_of(&b))) {
+            pods.remove(&object.uid);
+        }
+        if change.cause != Cause::Deleted {
+            self.controlled
+                .entry(controller_of(object).clone())
+                .or_default()
+                .insert(object.uid.clone());
+        }
+    }
+
+    /// The pods of which this is the controller, such as a `ReplicaSet`; the pod itself, if it has none.
+    pub fn pods_of(&self, controller: &Uid) -> impl Iterator<Item = &Arc<Object>> {
+        let pods = self.controlled.get(controller);
+        pods.into_iter()
+            .flatten()
+            .filter_map(|uid| self.get(Kind::Pod, uid))
     }
 
     /// All objects of a kind.
@@ -149,4 +170,8 @@ impl State {
         self.all(kind)
             .find(|o| o.name == name && o.namespace == namespace)
     }
+}
+
+fn controller_of(pod: &Object) -> &Uid {
+    pod.controller().map_or(&pod.uid, |c| &c.uid)
 }

@@ -262,8 +262,10 @@ impl Workload {
 /// What is kept of a `PodDisruptionBudget`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// The raw spec.
-    pub spec: Value,
+    /// The raw `spec.selector`; None selects nothing.
+    pub selector: Option<Value>,
+    /// Its `matchLabels`.
+    pub match_labels: BTreeMap<String, String>,
     /// `status.desiredHealthy`; None until the disruption controller has written it.
     pub desired_healthy: Option<u32>,
 }
@@ -272,11 +274,12 @@ impl Budget {
     /// Whether the selector matches these labels. No selector matches nothing, an empty one everything.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        let Some(selector) = self.spec.get("selector").filter(|s| s.is_object()) else {
+        let Some(selector) = &self.selector else {
             return false;
         };
-        let wanted = string_map(selector.get("matchLabels").unwrap_or(&Value::Null));
-        wanted.iter().all(|(k, v)| labels.get(k) == Some(v))
+        self.match_labels
+            .iter()
+            .all(|(k, v)| labels.get(k) == Some(v))
             && list(selector, "/matchExpressions").iter().all(|e| {
                 let have = labels.get(text(e, "/key"));
                 let among =
@@ -426,7 +429,11 @@ impl Detail {
                 })
             }
             Kind::PodDisruptionBudget => Self::Budget(Budget {
-                spec,
+                match_labels: string_map(
+                    spec.pointer("/selector/matchLabels")
+                        .unwrap_or(&Value::Null),
+                ),
+                selector: spec.get("selector").filter(|s| s.is_object()).cloned(),
                 desired_healthy: number(status, "/desiredHealthy"),
             }),
             Kind::VolumeAttachment => Self::Attachment {

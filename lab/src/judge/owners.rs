@@ -32,12 +32,14 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 pub(crate) struct Owners {
     /// `ReplicaSet` to its controller, also of those that are gone by now.
     replica_sets: BTreeMap<Uid, Owner>,
+    /// The other way round.
+    sets_of: BTreeMap<Uid, Vec<Uid>>,
     placeholders: String,
 }
 
 impl Owners {
     pub(crate) fn of_history(history: &History, placeholders: &str) -> Self {
-        let replica_sets = history
+        let replica_sets: BTreeMap<Uid, Owner> = history
             .changes
             .iter()
             .map(|c| &c.object)
@@ -53,34 +55,40 @@ impl Owners {
                 Some((rs.uid.clone(), owner))
             })
             .collect();
+        let mut sets_of: BTreeMap<Uid, Vec<Uid>> = BTreeMap::new();
+        for (set, owner) in &replica_sets {
+            sets_of
+                .entry(owner.uid.clone())
+                .or_default()
+                .push(set.clone());
+        }
         Self {
             replica_sets,
+            sets_of,
             placeholders: placeholders.to_owned(),
         }
     }
 
-    /// The UID of [`Owners::of`], without a copy of the names: it is asked for every pod at every change.
-    fn uid_of<'a>(&'a self, pod: &'a Object) -> Option<&'a Uid> {
-        if pod.kind != Kind::Pod || !has_to_leave(pod) || pod.namespace == self.placeholders {
-            return None;
-        }
-        match pod.controller() {
-            None => Some(&pod.uid),
-            Some(c) if c.kind == "Job" => None,
-            Some(c) => Some(self.replica_sets.get(&c.uid).map_or(&c.uid, |o| &o.uid)),
-        }
+    /// Not of a `DaemonSet` or Job, no mirror pod, no placeholder.
+    fn counts(&self, pod: &Object) -> bool {
+        pod.kind == Kind::Pod
+            && has_to_leave(pod)
+            && pod.namespace != self.placeholders
+            && pod.controller().is_none_or(|c| c.kind != "Job")
     }
 
     /// The owner of a pod that counts; None for pods that don't: of a `DaemonSet` or Job, mirror pods, placeholders.
     pub(crate) fn of(&self, pod: &Object) -> Option<Owner> {
-        let uid = self.uid_of(pod)?.clone();
+        if !self.counts(pod) {
+            return None;
+        }
         let controller = pod.controller();
         if let Some(owner) = controller.and_then(|c| self.replica_sets.get(&c.uid)) {
             return Some(owner.clone());
         }
         let (kind, name) = controller.map_or(("Pod", &pod.name), |c| (c.kind.as_str(), &c.name));
         Some(Owner {
-            uid,
+            uid: controller.map_or(&pod.uid, |c| &c.uid).clone(),
             namespace: pod.namespace.clone(),
             kind: kind.to_owned(),
             name: name.clone(),
@@ -101,13 +109,12 @@ impl Owners {
         state: &'a State,
         owner: &'a Owner,
     ) -> impl Iterator<Item = &'a Object> {
-        state
-            .all(Kind::Pod)
+        let sets = self.sets_of.get(&owner.uid).into_iter().flatten();
+        std::iter::once(&owner.uid)
+            .chain(sets)
+            .flat_map(|controller| state.pods_of(controller))
             .map(AsRef::as_ref)
-            .filter(move |p| p.namespace == owner.namespace)
-            .filter(move |p| {
-                self.uid_of(p) == Some(&owner.uid) && p.pod().is_some_and(|p| !p.finished)
-            })
+            .filter(|p| self.counts(p) && p.pod().is_some_and(|p| !p.finished))
     }
 
     /// The owner a workload object is, as [`Owners::of`] names it for its pods.

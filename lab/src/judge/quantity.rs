@@ -67,6 +67,14 @@ pub(crate) fn add(sum: &mut Amounts, more: &Amounts) {
     }
 }
 
+/// Takes off a sum.
+pub(crate) fn sub(sum: &mut Amounts, less: &Amounts) {
+    for (k, v) in less {
+        let entry = sum.entry(k.clone()).or_default();
+        *entry = entry.saturating_sub(*v);
+    }
+}
+
 /// Whether there is as much of everything that is wanted.
 pub(crate) fn covers(have: &Amounts, want: &Amounts) -> bool {
     want.iter()

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use crate::judge::Object;
 use crate::judge::analysis::{Case, What, count};
-use crate::judge::history::State;
+use crate::judge::history::{Cause, Change, State};
 use crate::judge::json::text;
 use crate::judge::object::{Detail, Kind, Pod};
 use crate::judge::owners::Owner;
-use crate::judge::quantity::{Amounts, add, covers};
+use crate::judge::quantity::{Amounts, add, covers, sub};
 
 /// 5: when we evicted a pod, or restarted an owner that had pods on selected nodes, there was a place for it: a node that
 /// is Ready, not cordoned, not in deletion, not selected, initialized if it is Karpenter's, that its node selector and
@@ -22,6 +22,7 @@ pub(super) fn place_is_ready(case: &Case) -> Vec<String> {
     let mut out = Vec::new();
     let mut state = State::default();
     let mut evicted: BTreeMap<Owner, Pod> = BTreeMap::new();
+    let mut used = Used::default();
     let mut deeds = case.deeds.iter().peekable();
     for (index, change) in case.history.changes.iter().enumerate() {
         if let Some(deed) = deeds.next_if(|d| d.index == index) {
@@ -32,7 +33,7 @@ pub(super) fn place_is_ready(case: &Case) -> Vec<String> {
                     if let Some((pod, owner)) =
                         before.and_then(|o| Some((o.pod()?, case.owners.of(o)?)))
                     {
-                        if let Some(why) = no_place(case, &state, pod, &evicted) {
+                        if let Some(why) = no_place(case, &state, pod, &used, &evicted) {
                             out.push(format!(
                                 "{object} had no place to go ({why}): {}",
                                 deed.request
@@ -49,7 +50,7 @@ pub(super) fn place_is_ready(case: &Case) -> Vec<String> {
                         .find(|p| case.on_selected(&state, p))
                         .and_then(Object::pod);
                     if let Some(pod) = leaving
-                        && let Some(why) = no_place(case, &state, pod, &BTreeMap::new())
+                        && let Some(why) = no_place(case, &state, pod, &used, &BTreeMap::new())
                     {
                         out.push(format!(
                             "{object} was restarted without a place for its pods ({why}): {}",
@@ -60,9 +61,56 @@ pub(super) fn place_is_ready(case: &Case) -> Vec<String> {
                 What::Scaled | What::Deleted => {}
             }
         }
+        used.apply(case, &state, change);
         state.apply(change);
     }
     out
+}
+
+/// What pods take on each node, placeholders and finished pods left out.
+#[derive(Default)]
+struct Used(BTreeMap<String, Amounts>);
+
+impl Used {
+    /// Goes on by one change, of which `state` is the one before.
+    fn apply(&mut self, case: &Case, state: &State, change: &Change) {
+        let object = &change.object;
+        if object.kind != Kind::Pod || object.namespace == case.input.placeholder_namespace {
+            return;
+        }
+        let before = state
+            .get(Kind::Pod, &object.uid)
+            .and_then(|o| takes(o.pod()?));
+        let after = takes_after(change);
+        if before == after {
+            return;
+        }
+        if let Some((node, requests)) = before {
+            sub(self.0.entry(node.to_owned()).or_default(), requests);
+        }
+        if let Some((node, requests)) = after {
+            add(self.0.entry(node.to_owned()).or_default(), requests);
+        }
+    }
+
+    fn on(&self, node: &str) -> impl Iterator<Item = (&String, &i128)> {
+        self.0.get(node).into_iter().flatten()
+    }
+}
+
+fn takes_after(change: &Change) -> Option<(&str, &Amounts)> {
+    takes(
+        change
+            .object
+            .pod()
+            .filter(|_| change.cause != Cause::Deleted)?,
+    )
+}
+
+/// The node on which a pod takes room, and how much.
+fn takes(pod: &Pod) -> Option<(&str, &Amounts)> {
+    let node = pod.node.as_deref().filter(|_| !pod.finished)?;
+    Some((node, &pod.requests))
 }
 
 /// Why there is no place for a pod, if there is none.
@@ -70,6 +118,7 @@ fn no_place(
     case: &Case,
     state: &State,
     pod: &Pod,
+    used: &Used,
     evicted: &BTreeMap<Owner, Pod>,
 ) -> Option<&'static str> {
     let good: Vec<_> = state
@@ -79,17 +128,6 @@ fn no_place(
     if good.is_empty() {
         return Some("no Ready node that was not selected admits it");
     }
-    let mut used: BTreeMap<&str, Amounts> = BTreeMap::new();
-    for other in state
-        .all(Kind::Pod)
-        .filter(|p| p.namespace != case.input.placeholder_namespace)
-        .filter_map(|p| p.pod())
-        .filter(|p| !p.finished)
-    {
-        if let Some(node) = &other.node {
-            add(used.entry(node).or_default(), &other.requests);
-        }
-    }
     let mut total = Amounts::new();
     let mut fits = false;
     for node in good {
@@ -97,7 +135,7 @@ fn no_place(
             .node()
             .map(|n| n.allocatable.clone())
             .unwrap_or_default();
-        for (resource, amount) in used.get(node.name.as_str()).into_iter().flatten() {
+        for (resource, amount) in used.on(&node.name) {
             let left = free.entry(resource.clone()).or_default();
             *left = (*left - amount).max(0);
         }
