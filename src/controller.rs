@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use jiff::Timestamp;
 use kube::api::Api;
 use kube::runtime::controller::{Action as Requeue, Controller};
 use kube::runtime::reflector::Store;
@@ -32,18 +33,30 @@ pub struct Context {
     pub observer: Observer,
     pub actor: Actor,
     pub events: Events,
-    /// For the relocation itself: reads and status writes, with deadlines and without retries.
+    /// For reads of the relocation itself, with deadlines and without retries.
     pub client: Client,
     pub clock: Clock,
     memory: Mutex<HashMap<String, Memory>>,
 }
+
+/// Words in a status change at every step of every pod; a person reads them at most this often.
+const WORDS: Duration = Duration::from_secs(2);
 
 /// What is remembered of a relocation between passes: only hints. Losing it costs a few requests.
 #[derive(Default)]
 struct Memory {
     /// As our last write returned it: newer than what the watch has told so far.
     written: Option<NodeRelocation>,
+    /// When that was.
+    written_at: Option<Timestamp>,
     refusals: BTreeMap<ActionKey, Refusal>,
+}
+
+impl Memory {
+    fn wrote(&mut self, relocation: NodeRelocation, at: Timestamp) {
+        self.written = Some(relocation);
+        self.written_at = Some(at);
+    }
 }
 
 /// Why a pass ended early.
@@ -160,6 +173,9 @@ pub async fn pass(
         context.observer.look(&relocation, refusals).await
     };
     let plan = plan::plan(&world);
+    if let Some(later) = words_can_wait(context, &relocation, &plan).await {
+        return Ok(Some(plan.wake_after.map_or(later, |wake| wake.min(later))));
+    }
     let Some(relocation) = record(context, relocation, &plan).await? else {
         return Ok(Some(AGAIN));
     };
@@ -192,6 +208,22 @@ async fn current(cached: &NodeRelocation, context: &Context) -> Option<NodeReloc
     Some(written.unwrap_or(cached).clone())
 }
 
+/// How long the plan can wait when there is nothing in it but other words for the status.
+async fn words_can_wait(
+    context: &Context,
+    relocation: &NodeRelocation,
+    plan: &Plan,
+) -> Option<Duration> {
+    let before = relocation.status.clone().unwrap_or_default();
+    let words = plan.actions.is_empty()
+        && plan.status != before
+        && plan::only_words_differ(&before, &plan.status);
+    let memory = context.memory.lock().await;
+    let written_at = memory.get(&relocation.uid()?)?.written_at?;
+    let age = Duration::try_from(context.clock.now().duration_since(written_at)).ok()?;
+    (words && age < WORDS).then(|| WORDS.saturating_sub(age))
+}
+
 /// Records the status if it has changed; if only actions are planned, makes sure that they are planned for the relocation as it is.
 ///
 /// `None`: it is not; the next pass starts from what it is now.
@@ -222,7 +254,7 @@ async fn record(
         }
         return Ok(Some(relocation));
     }
-    match act::status::record(context.client.clone(), &relocation, plan.status.clone()).await {
+    match context.actor.record(&relocation, plan.status.clone()).await {
         Ok(recorded) => {
             for note in plan::notes(&before, &plan.status) {
                 tracing::info!(relocation = name, reason = note.reason, "{}", note.text);
@@ -243,7 +275,9 @@ async fn record(
 
 async fn wrote(context: &Context, relocation: NodeRelocation) {
     let uid = relocation.uid().unwrap_or_default();
-    context.memory.lock().await.entry(uid).or_default().written = Some(relocation);
+    let now = context.clock.now();
+    let mut memory = context.memory.lock().await;
+    memory.entry(uid).or_default().wrote(relocation, now);
 }
 
 /// Carries out the actions. True when one of them has to be tried again soon.

@@ -1,11 +1,15 @@
 //! Leadership: one instance acts, the others wait. Knows nothing of relocations.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::api::keys;
 
@@ -16,21 +20,89 @@ const DURATION_SECONDS: u64 = 15;
 /// How long before that it is renewed, in seconds: also the clock skew between instances that does no harm.
 const GRACE_SECONDS: u64 = 5;
 
+/// A proof that is this close to its end is renewed first: a request that is sent in time may arrive a little later.
+const MARGIN: Duration = Duration::from_secs(2);
+/// Deadline of the request for a proof.
+const PROOF: Duration = Duration::from_secs(5);
+
 /// Whether this instance leads. Cheap to ask before every write.
 #[derive(Clone, Debug)]
-pub struct Leadership(watch::Receiver<bool>);
+pub struct Leadership {
+    held: watch::Receiver<bool>,
+    proof: Option<Arc<Proof>>,
+}
+
+/// What the lease itself said, and until when that holds.
+///
+/// The election's own word is not enough: an instance that was stopped for a while, or could not renew, still believes that it
+/// leads when another one already does.
+struct Proof {
+    leases: Api<Lease>,
+    identity: String,
+    valid_until: Mutex<Option<Instant>>,
+}
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proof")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Proof {
+    async fn valid(&self) -> bool {
+        let mut valid_until = self.valid_until.lock().await;
+        if valid_until.is_some_and(|until| until.saturating_duration_since(Instant::now()) > MARGIN)
+        {
+            return true;
+        }
+        *valid_until = self.read().await;
+        valid_until.is_some_and(|until| until.saturating_duration_since(Instant::now()) > MARGIN)
+    }
+
+    /// Reads the lease: until when it is ours.
+    async fn read(&self) -> Option<Instant> {
+        let asked = Instant::now();
+        let lease = match tokio::time::timeout(PROOF, self.leases.get(LEASE)).await {
+            Ok(Ok(lease)) => lease,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the lease cannot be read, so nothing is written");
+                return None;
+            }
+            Err(_) => {
+                tracing::warn!("the lease cannot be read, so nothing is written: no answer");
+                return None;
+            }
+        };
+        let spec = lease.spec?;
+        if spec.holder_identity.as_ref() != Some(&self.identity) {
+            return None;
+        }
+        let seconds = i64::from(spec.lease_duration_seconds?);
+        // Written by this instance, so by the same clock.
+        let age = Timestamp::now().duration_since(spec.renew_time?.0);
+        let left = SignedDuration::from_secs(seconds).saturating_sub(age);
+        Some(asked + Duration::try_from(left).ok()?)
+    }
+}
 
 impl Leadership {
-    /// This instance holds the lease now.
-    #[must_use]
-    pub fn held(&self) -> bool {
-        *self.0.borrow()
+    /// This instance holds the lease, and the lease itself has said so lately.
+    pub async fn held(&self) -> bool {
+        if !*self.held.borrow() {
+            return false;
+        }
+        match &self.proof {
+            Some(proof) => proof.valid().await,
+            None => true,
+        }
     }
 
     /// Completes when this instance leads.
     pub async fn gained(&mut self) {
         // An error means that the lease's task has ended: then it is never gained.
-        if self.0.wait_for(|held| *held).await.is_err() {
+        if self.held.wait_for(|held| *held).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -38,7 +110,7 @@ impl Leadership {
     /// Completes when this instance leads no more.
     pub async fn lost(&mut self) {
         // An error means that the lease's task has ended: then it is lost.
-        let _ended = self.0.wait_for(|held| !*held).await;
+        let _ended = self.held.wait_for(|held| !*held).await;
     }
 
     /// Leadership that never changes, for tests and for tools that run alone.
@@ -47,7 +119,10 @@ impl Leadership {
         let (sender, receiver) = watch::channel(true);
         // Kept for ever, so that the channel never closes.
         std::mem::forget(sender);
-        Self(receiver)
+        Self {
+            held: receiver,
+            proof: None,
+        }
     }
 }
 
@@ -65,6 +140,11 @@ impl Election {
         namespace: &str,
         identity: &str,
     ) -> Result<Self, LeaseManagerError> {
+        let proof = Proof {
+            leases: Api::namespaced(client.clone(), namespace),
+            identity: identity.to_owned(),
+            valid_until: Mutex::new(None),
+        };
         let manager = LeaseManagerBuilder::new(client, LEASE)
             .with_namespace(namespace)
             .with_identity(identity)
@@ -91,7 +171,10 @@ impl Election {
             }
         });
         Ok(Self {
-            leadership: Leadership(receiver),
+            leadership: Leadership {
+                held: receiver,
+                proof: Some(Arc::new(proof)),
+            },
             task,
             stop,
         })

@@ -96,6 +96,8 @@ async fn clients() -> Result<(Client, Client), Fatal> {
     ));
     let watching = Client::try_from(config.clone())?;
     config.read_timeout = Some(ANSWER);
+    // Counted from the request, not from when the connection became idle: the first request after a quiet while is not late.
+    config.reset_reader_on_write = true;
     // A budget's refusal is a 429: kube would repeat it inside the client, for minutes.
     config.default_retry = false;
     Ok((watching, Client::try_from(config)?))

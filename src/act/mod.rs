@@ -10,7 +10,7 @@ mod refused;
 mod remove;
 mod restart;
 mod restore;
-pub mod status;
+mod status;
 mod surge;
 
 use std::time::Duration;
@@ -22,6 +22,7 @@ use kube::api::PatchParams;
 
 use crate::api::keys;
 use crate::api::relocation::NodeRelocation;
+use crate::api::status::NodeRelocationStatus;
 use crate::lease::Leadership;
 use crate::plan::Action;
 use crate::world::{ClaimValue, Refusal, Uid};
@@ -58,13 +59,25 @@ impl Actor {
         Self { client, leadership }
     }
 
+    /// Records the status, before anything is done because of it.
+    pub async fn record(
+        &self,
+        relocation: &NodeRelocation,
+        status: NodeRelocationStatus,
+    ) -> Result<NodeRelocation, ActError> {
+        if !self.leadership.held().await {
+            return Err(ActError::NotLeader);
+        }
+        within_deadline(status::record(self.client.clone(), relocation, status)).await
+    }
+
     /// Carries out one action.
     pub async fn perform(
         &self,
         relocation: &NodeRelocation,
         action: &Action,
     ) -> Result<Effect, ActError> {
-        if !self.leadership.held() {
+        if !self.leadership.held().await {
             return Err(ActError::NotLeader);
         }
         let claim = ClaimValue {

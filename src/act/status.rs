@@ -3,7 +3,6 @@
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::{ActError, within_deadline};
 use crate::api::keys;
 use crate::api::relocation::NodeRelocation;
 use crate::api::status::NodeRelocationStatus;
@@ -11,11 +10,11 @@ use crate::api::status::NodeRelocationStatus;
 /// Replaces the status of the relocation as it was seen; refused with a conflict when somebody has changed the relocation since.
 ///
 /// Not a patch: a JSON merge patch would replace the lists in it anyway, but without telling that they were not what we thought.
-pub async fn record(
+pub(super) async fn record(
     client: Client,
     relocation: &NodeRelocation,
     status: NodeRelocationStatus,
-) -> Result<NodeRelocation, ActError> {
+) -> kube::Result<NodeRelocation> {
     let api: Api<NodeRelocation> = Api::all(client);
     let mut object = relocation.clone();
     object.metadata.managed_fields = None;
@@ -24,5 +23,6 @@ pub async fn record(
         field_manager: Some(keys::FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
-    within_deadline(api.replace_status(&relocation.name_any(), &params, &object)).await
+    api.replace_status(&relocation.name_any(), &params, &object)
+        .await
 }

@@ -2,7 +2,7 @@
 
 mod feed;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::api::keys;
 use crate::api::relocation::NodeRelocation;
 use crate::clock::Clock;
-use crate::plan;
+use crate::plan::{self, Confirm};
 use crate::world::{
     ActionKey, Attachment, Budget, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Node,
     NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Refusal, ReplicaSet, Sight,
@@ -210,29 +210,23 @@ impl Observer {
         }
     }
 
-    /// Reads the pods of each node, and once the volume attachments, from the API server itself.
-    async fn fresh(&self, nodes: Vec<NodeName>) -> BTreeMap<NodeName, Fresh> {
-        let wanted: BTreeSet<_> = nodes.into_iter().collect();
-        if wanted.is_empty() {
-            return BTreeMap::new();
-        }
-        let api: Api<VolumeAttachment> = Api::all(self.reading.clone());
-        let attachments = self
-            .deadline(
-                "volumeattachments.storage.k8s.io",
-                api.list(&ListParams::default()),
-            )
-            .await;
-        let attachments = attachments.map(|list| {
-            list.items
-                .iter()
-                .filter_map(convert::attachment)
-                .collect::<Vec<_>>()
-        });
+    /// Reads the pods of each node, and where they are asked for the volume attachments, from the API server itself.
+    async fn fresh(&self, nodes: Vec<Confirm>) -> BTreeMap<NodeName, Fresh> {
+        let attachments = if nodes.iter().any(|confirm| confirm.attachments) {
+            let api: Api<VolumeAttachment> = Api::all(self.reading.clone());
+            let all = ListParams::default();
+            let list = api.list(&all);
+            let list = self
+                .deadline("volumeattachments.storage.k8s.io", list)
+                .await;
+            list.map(|list| list.items.iter().filter_map(convert::attachment).collect())
+        } else {
+            Ok(Vec::new())
+        };
         let mut fresh = BTreeMap::new();
-        for name in wanted {
+        for Confirm { node, .. } in nodes {
             let pods: Api<core::Pod> = Api::all(self.reading.clone());
-            let of_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
+            let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
             let read = match (
                 &attachments,
                 self.deadline("pods", pods.list(&of_node)).await,
@@ -241,14 +235,14 @@ impl Observer {
                     pods: pods.items.iter().filter_map(convert::pod).collect(),
                     attachments: attachments
                         .iter()
-                        .filter(|a| a.node == name)
+                        .filter(|a: &&Attachment| a.node == node)
                         .cloned()
                         .collect(),
                 },
                 (Err(unknown), _) => Fresh::Failed(unknown.clone()),
                 (_, Err(unknown)) => Fresh::Failed(unknown),
             };
-            fresh.insert(name, read);
+            fresh.insert(node, read);
         }
         fresh
     }
@@ -436,9 +430,8 @@ impl KarpenterFeeds {
                 }
             }
             Ok(Ok(_)) => Self::Absent(Instant::now()),
-            Ok(Err(kube::Error::Api(status))) if status.is_not_found() => {
-                Self::Absent(Instant::now())
-            }
+            // Plain text answers for a group that is not served: no Status, only the code.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Self::Absent(Instant::now()),
             Ok(Err(kube::Error::Api(status))) => {
                 unknown(status.message.clone(), status.is_forbidden())
             }

@@ -9,24 +9,32 @@ use super::gates;
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Selected};
 use super::treatment::treatment;
-use super::{Action, moving};
+use super::{Action, Confirm, moving};
 
 /// The nodes that look empty, of which nothing irreversible has been asked yet.
-pub(super) fn to_confirm(scene: &Scene<'_>) -> Vec<NodeName> {
-    let asks = |s: &&Selected<'_>| match s.record.stage {
-        Stage::Moving => gates::looks_empty(s),
-        Stage::Draining => gates::looks_empty(s) && attached(scene, s) == 0,
-        Stage::Removing => {
-            gates::looks_empty(s) && claim(scene, s).is_some_and(|deleting| !deleting)
+pub(super) fn to_confirm(scene: &Scene<'_>) -> Vec<Confirm> {
+    let asks = |s: &Selected<'_>| {
+        let node = s.node.filter(|_| gates::looks_empty(s))?.name.clone();
+        match s.record.stage {
+            Stage::Moving => Some(Confirm {
+                node,
+                attachments: false,
+            }),
+            Stage::Draining if attached(scene, s) == 0 => Some(Confirm {
+                node,
+                attachments: true,
+            }),
+            Stage::Removing => {
+                let to_be_deleted = claim(scene, s).is_some_and(|deleting| !deleting);
+                to_be_deleted.then_some(Confirm {
+                    node,
+                    attachments: true,
+                })
+            }
+            _ => None,
         }
-        _ => false,
     };
-    scene
-        .nodes
-        .iter()
-        .filter(asks)
-        .filter_map(|s| Some(s.node?.name.clone()))
-        .collect()
+    scene.nodes.iter().filter_map(asks).collect()
 }
 
 /// Takes each node as far as it can go.
@@ -66,7 +74,8 @@ fn next(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage 
         }
         Stage::Draining => {
             if confirmed_empty(scene, draft, selected, true) {
-                Stage::Removing
+                // The read that confirms is also the one that the removal rests on.
+                remove(scene, draft, selected)
             } else {
                 Stage::Draining
             }

@@ -29,6 +29,7 @@ use crate::api::status::{NodeRelocationStatus, Stage};
 use crate::world::{ActionKey, NodeName, PodRef, Shape, Sight, SurgeMark, Uid, WorkloadRef, World};
 use draft::Draft;
 pub use events::{About, Note, notes};
+pub use record::only_words_differ;
 use scene::Scene;
 
 /// What to record, then to do, then when to look again if nothing happens before.
@@ -184,9 +185,17 @@ pub fn plan(world: &World) -> Plan {
     draft.finish(world)
 }
 
+/// A node to be read from the API server itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confirm {
+    pub node: NodeName,
+    /// The volumes attached to it are to be read as well as its pods.
+    pub attachments: bool,
+}
+
 /// Nodes that look empty in what is cached: to be read from the API server itself before anything is concluded.
 #[must_use]
-pub fn to_confirm(world: &World) -> Vec<NodeName> {
+pub fn to_confirm(world: &World) -> Vec<Confirm> {
     let Sight::Known(cluster) = &world.sight else {
         return Vec::new();
     };

@@ -6,12 +6,27 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::conditions::{self, ConditionStatus, ConditionType};
-use crate::api::status::{BlockerStatus, Progress, Stage};
+use crate::api::status::{BlockerStatus, NodeRelocationStatus, Progress, Stage};
 use crate::world::{RefusalKind, World};
 
 use super::draft::{Draft, Outcome};
 use super::report::{self, Blocker, Waiting};
 use super::{Plan, RESYNC, SOON};
+
+/// The two statuses say the same in other words: counts of what is awaited, messages. Nothing is decided from those, so recording them
+/// can wait a moment.
+#[must_use]
+pub fn only_words_differ(before: &NodeRelocationStatus, after: &NodeRelocationStatus) -> bool {
+    let without_words = |status: &NodeRelocationStatus| {
+        let mut status = status.clone();
+        for condition in &mut status.conditions {
+            condition.message.clear();
+        }
+        status.replacement = None;
+        status
+    };
+    without_words(before) == without_words(after)
+}
 
 impl Draft {
     /// Sorts out refused actions, then writes blockers, progress and conditions into the status.

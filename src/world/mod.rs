@@ -276,7 +276,7 @@ pub struct NodePool {
 /// What a fresh read of one node showed.
 #[derive(Clone, Debug)]
 pub enum Fresh {
-    /// The pods bound to the node and the volumes attached to it, read from the API server in this pass.
+    /// The pods bound to the node and, where they were asked for, the volumes attached to it, read from the API server in this pass.
     Read {
         pods: Vec<Pod>,
         attachments: Vec<Attachment>,

@@ -74,7 +74,8 @@ impl Clock {
         result
     }
 
-    fn took(&mut self, what: &str, time: Duration) {
+    /// Notes a phase that was shown in another way.
+    pub(crate) fn took(&mut self, what: &str, time: Duration) {
         self.phases.push((what.to_owned(), time));
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lab::judge::object::Detail;
 use lab::judge::{Kind, Object, State, Uid};
 
 /// One pod that had to move.
@@ -11,7 +12,7 @@ pub(crate) struct Move {
     uid: Uid,
     /// As people name it.
     pub(crate) pod: String,
-    /// Where it was.
+    /// Where it was: the `NodeClaim`, whose name is short, or the node.
     pub(crate) from: String,
     successor: Option<Uid>,
     pub(crate) now: Now,
@@ -50,16 +51,16 @@ impl Moves {
         let mut moves: Vec<Move> = state
             .all(Kind::Pod)
             .filter_map(|pod| {
-                let from = pod
+                let node = pod
                     .pod()?
                     .node
-                    .clone()
-                    .filter(|node| nodes.contains(node))?;
+                    .as_ref()
+                    .filter(|node| nodes.contains(*node))?;
                 Some(Move {
                     owner: owner(state, pod)?,
                     uid: pod.uid.clone(),
                     pod: pod.name.clone(),
-                    from,
+                    from: short(state, node),
                     successor: None,
                     now: Now::There,
                 })
@@ -106,7 +107,10 @@ impl Moves {
             one.now = match successor {
                 Some(new) => Now::Elsewhere {
                     pod: new.name.clone(),
-                    node: new.pod().and_then(|pod| pod.node.clone()),
+                    node: new
+                        .pod()
+                        .and_then(|pod| pod.node.as_ref())
+                        .map(|node| short(state, node)),
                     ready: new.pod().is_some_and(|pod| pod.ready),
                     beside: old.is_some(),
                 },
@@ -134,6 +138,14 @@ impl Moves {
             .min()
             .map(|(_, index)| index)
     }
+}
+
+/// The `NodeClaim` of a node, or its own name.
+fn short(state: &State, node: &str) -> String {
+    state
+        .all(Kind::NodeClaim)
+        .find(|claim| matches!(&claim.detail, Detail::NodeClaim { node: of, .. } if of == node))
+        .map_or_else(|| node.to_owned(), |claim| claim.name.clone())
 }
 
 /// The workload of a pod that has to move: not of a `DaemonSet`. By UID.

@@ -1,7 +1,7 @@
 //! By relocator: one apply, and the operator does the rest under its service account.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use lab::judge::{Identity, Scorecard};
@@ -53,9 +53,10 @@ pub(crate) async fn relocate(
     let judging = Judging::begin(scene).await?;
     let mut follower = Follower::start(lab, NAME).await?;
     operator::apply_relocation(lab, RELOCATION).await?;
-    let watched = watch(scene, clock, &judging, &mut follower, &mut operator);
-    let last = watched.await?;
+    let began = Instant::now();
+    let last = watch(scene, clock, &judging, &mut follower, &mut operator).await?;
     let end = Timestamp::now();
+    clock.took("relocating, from the apply to the end", began.elapsed());
     let succeeded = last.as_ref().is_some_and(|last| last.ready);
     if !last.as_ref().is_some_and(Relocation::is_over) {
         let state = last.as_ref().map(headline).unwrap_or_default();
@@ -81,7 +82,7 @@ pub(crate) async fn relocate(
 /// Shows the relocation until it is over or has taken too long, and returns its last state.
 async fn watch(
     scene: &Scene,
-    clock: &mut Clock,
+    clock: &Clock,
     judging: &Judging,
     follower: &mut Follower,
     operator: &mut Operator,
