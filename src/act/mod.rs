@@ -88,6 +88,7 @@ impl Actor {
             let client = self.client.clone();
             match action {
                 Action::AddFinalizer => finalizer::add(client, relocation).await,
+                Action::DeleteRelocation => remove::relocation(client, relocation).await,
                 Action::RemoveFinalizer => finalizer::remove(client, relocation).await,
                 Action::ClaimNode { node, protect } => {
                     protect::claim_node(client, node, &claim, *protect).await

@@ -98,7 +98,9 @@ fn is_admission(message: &str) -> bool {
 
 fn object(action: &Action) -> String {
     match action {
-        Action::AddFinalizer | Action::RemoveFinalizer => "NodeRelocation".to_owned(),
+        Action::AddFinalizer | Action::RemoveFinalizer | Action::DeleteRelocation => {
+            "NodeRelocation".to_owned()
+        }
         Action::ClaimNode { node, .. }
         | Action::ProtectNode { node }
         | Action::Cordon { node }

@@ -1,9 +1,11 @@
-//! Removes an empty node by deleting its `NodeClaim`, by UID. Karpenter then ends the instance and removes both objects.
+//! Deletes what is to go, by UID: the `NodeClaim` of an empty node (Karpenter then ends the instance and removes both objects), and a
+//! finished relocation whose time has come.
 
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Preconditions};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 
 use super::Effect;
+use crate::api::relocation::NodeRelocation;
 use crate::world::Uid;
 
 /// Deletes the `NodeClaim` of that UID. One of the same name with another UID is not touched.
@@ -21,6 +23,28 @@ pub(super) async fn node_claim(client: Client, name: &str, uid: &Uid) -> kube::R
         ..DeleteParams::default()
     };
     match api.delete(name, &params).await {
+        Ok(_) => Ok(Effect::Accepted),
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
+            Ok(Effect::AlreadyDone)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes the relocation as it was seen.
+pub(super) async fn relocation(
+    client: Client,
+    relocation: &NodeRelocation,
+) -> kube::Result<Effect> {
+    let api: Api<NodeRelocation> = Api::all(client);
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: relocation.uid(),
+            resource_version: relocation.resource_version(),
+        }),
+        ..DeleteParams::default()
+    };
+    match api.delete(&relocation.name_any(), &params).await {
         Ok(_) => Ok(Effect::Accepted),
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
             Ok(Effect::AlreadyDone)

@@ -115,6 +115,29 @@ pub struct NodeRelocationSpec {
     /// pods again; a cordon that was there before the relocation stays. Immutable once started.
     #[serde(default)]
     pub after_drain: AfterDrain,
+
+    /// Stops the relocation where it is: nothing new is begun until it is false again; a pod on the move finishes, and
+    /// what holds the nodes stays. Default false.
+    #[serde(default)]
+    pub suspend: bool,
+
+    /// Seconds from the start, after which the relocation fails unless it has succeeded, and onFailure says what is left
+    /// behind. 1 to 2592000 (30 days). Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 2_592_000))]
+    pub active_deadline_seconds: Option<u32>,
+
+    /// Seconds from the end, after which the object is deleted. 0 to 31536000 (a year). Default: it stays. A GitOps tool
+    /// applies it again then, which does nothing when the nodes are gone or empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 31_536_000))]
+    pub ttl_seconds_after_finished: Option<u32>,
+
+    /// What a failure, a deadline or a deletion of this object leaves behind. Rollback (default): our own cordons are
+    /// lifted. Hold: our cordons stay, so that nothing new lands on the nodes. In both cases all else is put back:
+    /// placeholders, protection, claims, raised replica counts; pods that moved stay where they are.
+    #[serde(default)]
+    pub on_failure: OnFailure,
 }
 
 /// A rule by which a field keeps its value from the moment at which the relocation has started: the plan was made from
@@ -124,7 +147,7 @@ fn fixed(field: &str, unchanged: &str) -> kube::core::Rule {
     let name = field.trim_start_matches('.');
     kube::core::Rule::new(format!("!has(oldSelf.status) || !has(oldSelf.status.startTime) || {unchanged}"))
         .message(
-            format!("{name} is immutable once the relocation has started: delete this NodeRelocation and create another one; the timeouts and spec.workloads.maxConcurrent may still change")
+            format!("{name} is immutable once the relocation has started: delete this NodeRelocation and create another one; suspend, onFailure, the timeouts and spec.workloads.maxConcurrent may still change")
                 .as_str(),
         )
         .field_path(field)
@@ -326,3 +349,15 @@ pub enum AfterDrain {
 }
 
 words!(AfterDrain: Delete, Keep, Uncordon);
+
+/// What a failure, a deadline or a deletion leaves behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OnFailure {
+    /// Our own cordons are lifted.
+    #[default]
+    Rollback,
+    /// Our own cordons stay.
+    Hold,
+}
+
+words!(OnFailure: Rollback, Hold);

@@ -164,6 +164,8 @@ pub enum Stage {
     Restoring,
     /// Finished well.
     Succeeded,
+    /// Told to stop by spec.suspend.
+    Suspended,
     /// Nothing can be done until a person has changed something; it goes on by itself then.
     Blocked,
     /// Undoing what can be undone.
@@ -174,12 +176,12 @@ pub enum Stage {
 
 words!(
     Stage: Pending, Planning, Protecting, Cordoning, Provisioning, Moving, Draining, Removing, Restoring, Succeeded,
-    Blocked, RollingBack, Failed,
+    Suspended, Blocked, RollingBack, Failed,
 );
 
 impl Stage {
     /// Every stage, in order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Pending,
         Self::Planning,
         Self::Protecting,
@@ -190,6 +192,7 @@ impl Stage {
         Self::Removing,
         Self::Restoring,
         Self::Succeeded,
+        Self::Suspended,
         Self::Blocked,
         Self::RollingBack,
         Self::Failed,
@@ -208,6 +211,7 @@ impl Stage {
             Self::Removing => "removing the empty nodes",
             Self::Restoring => "taking away what was set for the time of the relocation",
             Self::Succeeded => "finished",
+            Self::Suspended => "suspended by spec.suspend: nothing new is begun",
             Self::Blocked => "blocked",
             Self::RollingBack => "putting back what can be put back",
             Self::Failed => "failed",
@@ -412,6 +416,8 @@ pub enum BlockerReason {
     NodeDeleting,
     /// Somebody removed our claim from a selected node. Delete the relocation to stop.
     ClaimLost,
+    /// `activeDeadlineSeconds` has passed since the start. Everything is put back; create another relocation.
+    DeadlineExceeded,
     /// A request of ours keeps failing. The message has the API server's words.
     RequestFails,
 }
@@ -421,7 +427,7 @@ words!(
     NodeClaimedByOther, UnmanagedPod, UnsupportedOwner, PdbNeverAllows, SeveralPdbs, OwnerUnhealthy,
     RolloutInProgress, OwnerPaused, ToleratesCordon, PinnedToNode, PriorityClassMissing, NamespaceMissing,
     PlaceholderRefused, CapacityUnavailable, Uncordoned, RestartReverted, RolloutFailed, EvictionDenied, Forbidden,
-    NotObserved, NodeDeleting, ClaimLost, RequestFails,
+    NotObserved, NodeDeleting, ClaimLost, DeadlineExceeded, RequestFails,
 );
 
 /// How far the room on other nodes is.

@@ -1,5 +1,7 @@
 //! A plan in the making: collects what the stages find. Pure. What becomes of it is in `record`.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use crate::api::conditions::{ConditionStatus, ConditionType};
@@ -8,7 +10,7 @@ use crate::api::status::{NodeRelocationStatus, Stage};
 use crate::world::{Unknown, World};
 
 use super::report::{Blocker, Waiting};
-use super::{Action, Plan, RESYNC};
+use super::{Action, Plan, RESYNC, deadline};
 
 /// A plan in the making.
 pub(super) struct Draft {
@@ -109,6 +111,25 @@ impl Draft {
         );
     }
 
+    /// Takes out whatever would begin something, when the relocation is told to stop. A surge that is under way is ended, for it is a
+    /// move that has begun; the marks that protect stay.
+    pub(super) fn suspend(&mut self, world: &World) {
+        let over = self.outcome.is_some() || self.stage == Stage::RollingBack;
+        if !world.relocation.spec.suspend || over {
+            return;
+        }
+        self.actions.retain(|action| {
+            matches!(
+                action,
+                Action::Scale { mark: None, .. }
+                    | Action::CheapenPod { .. }
+                    | Action::ProtectPod { .. }
+                    | Action::ProtectNode { .. }
+            )
+        });
+        self.stage = Stage::Suspended;
+    }
+
     pub(super) fn fail(&mut self) {
         for node in &mut self.status.nodes {
             node.stage = Stage::Failed;
@@ -118,18 +139,32 @@ impl Draft {
     }
 }
 
-/// The plan for a relocation that is over: only its finalizer may still have to go.
+/// The plan for a relocation that is over: its finalizer goes, and when its time has come the object.
 pub(super) fn finished(world: &World) -> Plan {
     let relocation = &world.relocation;
+    let status = relocation.status.clone().unwrap_or_default();
     let mut finalizers = relocation.metadata.finalizers.iter().flatten();
-    let held = finalizers.any(|f| f == keys::FINALIZER);
-    Plan {
-        status: relocation.status.clone().unwrap_or_default(),
-        wake_after: held.then_some(RESYNC),
-        actions: if held {
-            vec![Action::RemoveFinalizer]
-        } else {
-            Vec::new()
-        },
+    if finalizers.any(|f| f == keys::FINALIZER) {
+        let actions = vec![Action::RemoveFinalizer];
+        return Plan {
+            status,
+            actions,
+            wake_after: Some(RESYNC),
+        };
     }
+    let mut plan = Plan {
+        status,
+        actions: Vec::new(),
+        wake_after: None,
+    };
+    match deadline::expiry(world) {
+        Some(due) if due > world.now => {
+            plan.wake_after = Duration::try_from(due.duration_since(world.now)).ok();
+        }
+        Some(_) if relocation.metadata.deletion_timestamp.is_none() => {
+            plan.actions.push(Action::DeleteRelocation);
+        }
+        Some(_) | None => {}
+    }
+    plan
 }

@@ -3,6 +3,7 @@
 //! The recorded stage (in status) says how far the relocation has got, the world says what is true now; together they give the next
 //! stage and the actions. Nothing else is remembered, so planning again on the result of a plan does nothing.
 
+mod deadline;
 mod draft;
 mod drain;
 mod events;
@@ -115,6 +116,8 @@ pub enum Action {
     CheapenPod { pod: PodHandle },
     /// Removes the deletion cost, if it still has our value, and our mark. Precondition: UID and resourceVersion.
     UncheapenPod { pod: PodHandle, still_ours: bool },
+    /// Deletes the relocation, which is over. Precondition: UID and resourceVersion.
+    DeleteRelocation,
     /// Precondition: UID.
     DeleteNodeClaim {
         name: String,
@@ -130,6 +133,7 @@ impl Action {
         ActionKey(match self {
             Self::AddFinalizer => "add finalizer".to_owned(),
             Self::RemoveFinalizer => "remove finalizer".to_owned(),
+            Self::DeleteRelocation => "delete relocation".to_owned(),
             Self::ClaimNode { node, .. } => format!("claim {}", node.uid),
             Self::ProtectNode { node } => format!("protect node {}", node.uid),
             Self::ProtectPod { pod } => format!("protect pod {}", pod.pod.uid),
@@ -166,19 +170,22 @@ pub fn plan(world: &World) -> Plan {
         Sight::Unknown(unknown) => draft.not_observed(unknown),
         Sight::Known(cluster) => {
             let scene = Scene::new(world, cluster);
+            let recorded = recorded_stage(relocation);
             if relocation.metadata.deletion_timestamp.is_some() {
                 restore::undo(&scene, &mut draft, restore::Undo::Deleted);
             } else {
-                match recorded_stage(relocation) {
+                match recorded {
                     None => planning::step(&scene, &mut draft),
                     Some(Stage::RollingBack) => {
                         restore::undo(&scene, &mut draft, restore::Undo::Failed);
                     }
+                    Some(_) if deadline::exceeded(world, &mut draft) => {}
                     Some(Stage::Protecting) => protect::claim(&scene, &mut draft),
                     Some(Stage::Cordoning) => protect::cordon(&scene, &mut draft),
                     Some(Stage::Provisioning) => provision::step(&scene, &mut draft),
                     Some(_) => moving::step(&scene, &mut draft),
                 }
+                draft.suspend(world);
             }
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
     }
     let chosen = choose(scene, &works, draft);
     setup(scene, draft);
-    if !draft.blockers.is_empty() {
+    if !draft.blockers.is_empty() || scene.spec.suspend {
         return;
     }
     start(scene, draft, &nodes, chosen);

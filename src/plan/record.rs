@@ -32,7 +32,10 @@ impl Draft {
     /// Sorts out refused actions, then writes blockers, progress and conditions into the status.
     pub(super) fn finish(mut self, world: &World) -> Plan {
         let refused_now = self.hold_back(world);
-        if !self.blockers.is_empty() && !self.hopeful(world) && self.stage != Stage::RollingBack {
+        if !self.blockers.is_empty()
+            && !self.hopeful(world)
+            && !matches!(self.stage, Stage::RollingBack | Stage::Suspended)
+        {
             self.stage = Stage::Blocked;
         }
         self.record_blockers(world);
@@ -45,6 +48,7 @@ impl Draft {
             }
             Some(Outcome::Failed) => self.record_failure(world),
             None if self.stage == Stage::Blocked => self.record_blocked(world),
+            None if self.stage == Stage::Suspended => self.record_suspended(world),
             None => self.record_under_way(world),
         }
         Plan {
@@ -232,6 +236,22 @@ impl Draft {
         );
         self.unknown_until_over(world);
         self.remove(ConditionType::Reconciling);
+    }
+
+    /// Suspended by a person is neither under way nor stuck.
+    fn record_suspended(&mut self, world: &World) {
+        let message = self.stage.does();
+        let stage = self.stage.as_str();
+        self.set(
+            world,
+            ConditionType::Ready,
+            ConditionStatus::False,
+            stage,
+            message,
+        );
+        self.unknown_until_over(world);
+        self.remove(ConditionType::Reconciling);
+        self.remove(ConditionType::Stalled);
     }
 
     fn record_under_way(&mut self, world: &World) {

@@ -277,6 +277,16 @@ impl Blocker {
         )
     }
 
+    pub(super) fn deadline_exceeded(seconds: u32) -> Self {
+        Self::new(
+            BlockerReason::DeadlineExceeded,
+            "spec.activeDeadlineSeconds",
+            format!(
+                "{seconds} s have passed since the start: what can be put back is put back; create another NodeRelocation to go on"
+            ),
+        )
+    }
+
     pub(super) fn not_observed(unknown: &Unknown) -> Self {
         let reason = if unknown.forbidden {
             BlockerReason::Forbidden

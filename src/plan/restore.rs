@@ -1,7 +1,7 @@
 //! Stage Restoring, and the undoing of everything: all that we set is taken away, and nothing else. Pure.
 
 use crate::api::keys;
-use crate::api::relocation::AfterDrain;
+use crate::api::relocation::{AfterDrain, OnFailure};
 use crate::api::status::Stage;
 use crate::world::Pod;
 
@@ -45,7 +45,7 @@ pub(super) fn finish(scene: &Scene<'_>, draft: &mut Draft) {
 /// Undoes what can be undone; pods that moved stay where they are.
 pub(super) fn undo(scene: &Scene<'_>, draft: &mut Draft, why: Undo) {
     draft.stage = Stage::RollingBack;
-    if !take_away(scene, draft, true) {
+    if !take_away(scene, draft, scene.spec.on_failure == OnFailure::Rollback) {
         return;
     }
     match why {

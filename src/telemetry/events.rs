@@ -127,6 +127,7 @@ impl Events {
             }
             Action::AddFinalizer
             | Action::RemoveFinalizer
+            | Action::DeleteRelocation
             | Action::ClaimNode { .. }
             | Action::ProtectNode { .. }
             | Action::ProtectPod { .. }

@@ -181,7 +181,14 @@ pub(crate) fn details(card: &Scorecard) -> String {
         );
         let mut by: Vec<_> = requests.by.iter().collect();
         by.sort_by_key(|(what, count)| (std::cmp::Reverse(**count), *what));
-        let by: Vec<String> = by.iter().map(|(what, n)| format!("{n} {what}")).collect();
+        let by: Vec<String> = by
+            .iter()
+            .map(|(what, number)| match what.split_once(' ') {
+                // Not about a resource: discovery, the version.
+                Some((verb, "")) => format!("{number} {verb} (other paths)"),
+                _ => format!("{number} {what}"),
+            })
+            .collect();
         let _ = writeln!(out, "  {}.", by.join(", "));
     }
     list(&mut out, "Left behind", &card.left_behind);
