@@ -35,7 +35,9 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
             // A workload that was scaled up between the plan and the cordon has more to move than was planned.
             record.pods = record.pods.max(left);
             let arriving = u32::try_from(work.missing()).unwrap_or(u32::MAX);
-            record.moved = (record.pods - left).saturating_sub(arriving);
+            let gone = record.pods - left;
+            // What has moved has moved, also when another relocation takes a pod of the same workload after us.
+            record.moved = gone.saturating_sub(arriving).max(record.moved).min(gone);
             record.state = state;
         }
     }

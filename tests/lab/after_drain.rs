@@ -16,7 +16,10 @@ fn arrived_on(history: &History, nodes: &[&str]) -> Vec<String> {
         let initial = history.changes.iter().filter(|c| c.cause == Cause::Initial);
         initial.into_iter().any(|c| c.object.uid == uid)
     };
-    let pods = history.changes.iter().filter(|c| c.object.kind == Kind::Pod);
+    let pods = history
+        .changes
+        .iter()
+        .filter(|c| c.object.kind == Kind::Pod);
     let mut names: Vec<_> = pods
         .filter(bound)
         .filter(|c| !was_there(c.object.uid.clone()))
@@ -49,8 +52,7 @@ async fn a_stateful_set_moves_one_by_one_and_the_nodes_are_kept() {
         .await
         .stay_cordoned(&["old-2"]);
 
-    let spec =
-        "{nodes: {names: [old-1, old-2]}, replacement: {strategy: None}, afterDrain: Keep}";
+    let spec = "{nodes: {names: [old-1, old-2]}, replacement: {strategy: None}, afterDrain: Keep}";
     let mut story = world.relocate("keep", spec).await;
     let end = story.succeeds().await;
     assert_eq!((end.nodes.as_str(), end.pods.as_str()), ("2/2", "4/4"));
@@ -129,7 +131,9 @@ async fn half_a_deployment_moves_and_the_nodes_take_pods_again() {
     let big = fixtures::bare_pod("big").on_nodes("kubernetes.io/hostname", "old-2");
     world.lab.put(&big).await.unwrap();
     let on = |pods: &[Pod]| {
-        let big = pods.iter().find(|p| p.metadata.name.as_deref() == Some("big"));
+        let big = pods
+            .iter()
+            .find(|p| p.metadata.name.as_deref() == Some("big"));
         big.filter(|pod| is_ready(pod)).map(node_of)
     };
     assert_eq!(world.pods_until("the pod on old-2", on).await, "old-2");

@@ -25,9 +25,7 @@ async fn what_cannot_be_done_is_told_and_nothing_is_written() {
     let recording = world.record(&[]).await;
 
     // No node matches: there is nothing to do, and the message has what was asked for.
-    let mut nowhere = world
-        .relocate("nowhere", "{nodes: {names: [old-9]}}")
-        .await;
+    let mut nowhere = world.relocate("nowhere", "{nodes: {names: [old-9]}}").await;
     let end = nowhere.succeeds().await;
     let (status, reason, message) = condition(&end, "Succeeded").unwrap();
     assert_eq!(
@@ -45,9 +43,7 @@ async fn what_cannot_be_done_is_told_and_nothing_is_written() {
     assert!(said.contains("limit is 2"), "{said}");
 
     // Karpenter is not there, and what is asked for is a matter of Karpenter's. Each blocker names the field.
-    let mut pool = world
-        .relocate("pool", "{nodes: {nodePools: [apps]}}")
-        .await;
+    let mut pool = world.relocate("pool", "{nodes: {nodePools: [apps]}}").await;
     let said = pool.blocked("KarpenterNotInstalled").await;
     assert!(said.contains("spec.nodes.nodePools"), "{said}");
     let drifted = "{nodes: {names: [old-1], state: Drifted}}";

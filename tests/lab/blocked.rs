@@ -27,7 +27,8 @@ async fn a_pod_that_nothing_recreates_blocks_until_it_is_gone() {
     let mut story = world.relocate("move", "{nodes: {names: [old-1]}}").await;
     let said = story.blocked("UnmanagedPod").await;
     assert!(said.contains("Pod default/legacy"), "{said}");
-    let blocked = story.stage("Blocked").await;
+    let blocked = story.follower.last().unwrap();
+    assert_eq!(blocked.stage, "Blocked");
     assert_eq!(blocked.blockers.len(), 1, "{:?}", blocked.blockers);
     assert_eq!(condition(&blocked, "Stalled").unwrap().0, "True");
     assert_eq!(condition(&blocked, "Reconciling"), None);

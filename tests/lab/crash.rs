@@ -214,7 +214,9 @@ async fn a_pod_of_the_database_leaves(recording: &Recording) {
                 && c.object.terminating
                 && c.cause == Cause::Modified
         });
-        leaves.then_some(()).ok_or_else(|| NotYet::because("none does"))
+        leaves
+            .then_some(())
+            .ok_or_else(|| NotYet::because("none does"))
     })
     .await
     .unwrap();

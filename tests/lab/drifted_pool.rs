@@ -47,7 +47,12 @@ async fn a_drifted_pool_is_emptied_and_nobody_notices() {
     let mut story = world.relocate("eks-1-30", SPEC).await;
     // As a script waits for it.
     world
-        .kubectl(&["wait", "--for=condition=Ready", "--timeout=5m", "nrel/eks-1-30"])
+        .kubectl(&[
+            "wait",
+            "--for=condition=Ready",
+            "--timeout=5m",
+            "nrel/eks-1-30",
+        ])
         .await;
     let end = story.succeeds().await;
     assert_eq!((end.nodes.as_str(), end.pods.as_str()), ("3/3", "10/10"));
@@ -62,7 +67,10 @@ async fn a_drifted_pool_is_emptied_and_nobody_notices() {
     assert_eq!(verdict.most_down("default/StatefulSet/db"), 1);
     let nodes = verdict.card.nodes;
     assert_eq!(nodes.removed as usize, SCENARIO_NODES);
-    assert!(nodes.made as usize <= SCENARIO_NODES, "none too many: {nodes:?}");
+    assert!(
+        nodes.made as usize <= SCENARIO_NODES,
+        "none too many: {nodes:?}"
+    );
     let left = verdict.history.state_at_end();
     for (kind, names) in [
         (Kind::Node, &old.iter().cloned().collect()),
@@ -84,7 +92,11 @@ async fn a_drifted_pool_is_emptied_and_nobody_notices() {
     let mut story = world.relocate("eks-1-30", SPEC).await;
     let end = story.succeeds().await;
     let (status, reason, message) = condition(&end, "Succeeded").unwrap();
-    assert_eq!((status.as_str(), reason.as_str()), ("True", "NothingToDo"), "{message}");
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("True", "NothingToDo"),
+        "{message}"
+    );
     let verdict = recording.judge(&world).await;
     let wrote = verdict.writes_between(again, verdict.history.ended);
     assert!(!wrote.is_empty(), "at least its own status");
@@ -94,7 +106,10 @@ async fn a_drifted_pool_is_emptied_and_nobody_notices() {
 /// No plain delete, and no eviction that a successor of the same name could fall victim to.
 fn pods_left_by_evictions_that_name_them(verdict: &Verdict) {
     let evictions = verdict.evictions();
-    assert!(evictions.len() >= 3, "the database, at least: {evictions:?}");
+    assert!(
+        evictions.len() >= 3,
+        "the database, at least: {evictions:?}"
+    );
     for eviction in evictions {
         let uid = eviction.body.as_ref().unwrap()["deleteOptions"]["preconditions"]["uid"].as_str();
         let named = verdict.history.changes.iter().any(|c| {
@@ -119,15 +134,24 @@ fn all_requests_were_made_as_the_service_account(verdict: &Verdict) {
     let all = &verdict.history.audit;
     let ours: Vec<_> = all.iter().filter(|e| e.agent() == "relocator").collect();
     assert!(ours.len() > 20, "{}", ours.len());
-    for event in all.iter().filter(|e| e.agent() == "relocator" || e.user == ACCOUNT) {
-        assert_eq!((event.user.as_str(), event.agent()), (ACCOUNT, "relocator"), "{event}");
+    for event in all
+        .iter()
+        .filter(|e| e.agent() == "relocator" || e.user == ACCOUNT)
+    {
+        assert_eq!(
+            (event.user.as_str(), event.agent()),
+            (ACCOUNT, "relocator"),
+            "{event}"
+        );
         assert_ne!(event.code, 403, "{event}");
     }
 }
 
 /// READY, STAGE, NODES 1/3, PODS 4/10: what a person sees while it runs.
 fn the_columns_read_like_a_sentence(shown: &str) {
-    let mut lines = shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut lines = shown
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(
         lines.next().unwrap(),
         ["NAME", "READY", "STAGE", "NODES", "PODS", "AGE"]
@@ -149,7 +173,10 @@ fn the_columns_read_like_a_sentence(shown: &str) {
     }
     let on_its_way = |row: &&Vec<&str>| row[2] == "Moving" && !["0/10", "10/10"].contains(&row[4]);
     assert!(rows.iter().any(|row| on_its_way(&row)), "{shown}");
-    assert_eq!(rows.last().unwrap()[1..5], ["True", "Succeeded", "3/3", "10/10"]);
+    assert_eq!(
+        rows.last().unwrap()[1..5],
+        ["True", "Succeeded", "3/3", "10/10"]
+    );
 }
 
 /// What `kubectl describe` says has happened: each stage once, and the moves between them.
@@ -158,7 +185,11 @@ fn the_events_tell_it_in_order(described: &str, stages: &[String]) {
     let reasons: Vec<&str> = events
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|words| words.first().is_some_and(|t| ["Normal", "Warning"].contains(t)))
+        .filter(|words| {
+            words
+                .first()
+                .is_some_and(|t| ["Normal", "Warning"].contains(t))
+        })
         .map(|words| words[1])
         .collect();
     let told: Vec<_> = reasons
@@ -178,6 +209,9 @@ fn the_events_tell_it_in_order(described: &str, stages: &[String]) {
         ("NodeClaimDeleted", "Succeeded"),
     ] {
         let both = (position(earlier), position(later));
-        assert!(both.0.is_some() && both.0 < both.1, "{earlier}, then {later}: {described}");
+        assert!(
+            both.0.is_some() && both.0 < both.1,
+            "{earlier}, then {later}: {described}"
+        );
     }
 }

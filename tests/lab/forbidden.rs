@@ -33,7 +33,9 @@ async fn take_away(world: &World, verb: &str, resource: &str) -> ClusterRole {
         }
     }
     assert_eq!(found, 1, "deploy/ grants {verb} on {resource} in one rule");
-    role.rules.iter_mut().for_each(|r| r.retain(|r| !r.verbs.is_empty()));
+    role.rules
+        .iter_mut()
+        .for_each(|r| r.retain(|r| !r.verbs.is_empty()));
     set_rules(&roles, &role).await;
     granted
 }
@@ -62,7 +64,10 @@ async fn without_evictions_it_says_so_and_goes_on_when_they_are_granted() {
     let said = story.blocked("Forbidden").await;
     // The pod that could not be evicted, the verb and what it is on, as RBAC wants it written.
     assert!(said.contains("Pod default/db-1"), "{said}");
-    assert!(said.contains("cannot create resource \"pods/eviction\""), "{said}");
+    assert!(
+        said.contains("cannot create resource \"pods/eviction\""),
+        "{said}"
+    );
     let before = world.places("db").await;
     assert!(before.iter().all(|(_, node)| node == "old-1"), "{before:?}");
 

@@ -28,7 +28,9 @@ async fn the_one_that_stands_by_ends_what_a_killed_leader_began() {
     let mut story = world.relocate("move", "{nodes: {names: [old-1]}}").await;
     story.stage("Moving").await;
     let one_moved = |pods: &[Pod]| {
-        let moved = pods.iter().any(|pod| node_of(pod) == "spare" && is_ready(pod));
+        let moved = pods
+            .iter()
+            .any(|pod| node_of(pod) == "spare" && is_ready(pod));
         moved.then_some(())
     };
     world.pods_until("one pod to have moved", one_moved).await;

@@ -21,5 +21,6 @@ mod drifted_pool;
 mod forbidden;
 mod leaders;
 mod several;
+mod stopping;
 mod uncordoned;
 mod undo;

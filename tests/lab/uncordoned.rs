@@ -52,8 +52,14 @@ async fn nothing_leaves_an_uncordoned_node() {
     assert_eq!(end.pods, "3/3");
 
     let verdict = recording.judge(&world).await;
-    let times: Vec<_> = verdict.evictions().iter().map(|e| (e.at, e.name.clone())).collect();
-    let meanwhile = times.iter().filter(|(at, _)| (uncordoned..=cordoned).contains(at));
+    let times: Vec<_> = verdict
+        .evictions()
+        .iter()
+        .map(|e| (e.at, e.name.clone()))
+        .collect();
+    let meanwhile = times
+        .iter()
+        .filter(|(at, _)| (uncordoned..=cordoned).contains(at));
     assert_eq!(meanwhile.collect::<Vec<_>>(), Vec::<&_>::new());
     let order: Vec<_> = times.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(order, ["db-2", "db-1", "db-0"]);

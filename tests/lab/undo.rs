@@ -119,7 +119,11 @@ async fn in_moving_what_has_moved_stays_and_all_else_is_as_before() {
     assert!(world.is_cordoned("old-1").await, "cordoned by a person");
     assert!(!world.is_cordoned("old-2").await, "cordoned by us");
     let old_2 = world.node("old-2").await;
-    assert_eq!(old_2.annotations()[DO_NOT_DISRUPT], "true", "set by a person");
+    assert_eq!(
+        old_2.annotations()[DO_NOT_DISRUPT],
+        "true",
+        "set by a person"
+    );
 
     world.settled().await;
     let verdict = recording.judge(&world).await;

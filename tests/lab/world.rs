@@ -102,11 +102,17 @@ impl World {
 
     /// Nodes with just so many CPUs, which decide what fits on them.
     pub(crate) async fn nodes(&self, nodes: &[(&str, &str)]) {
+        // What a controller would add a moment later, and a snapshot would take for a change.
+        let labels = [
+            ("beta.kubernetes.io/os", "linux"),
+            ("beta.kubernetes.io/arch", "amd64"),
+        ];
         for (name, cpu) in nodes {
-            self.lab
-                .put(&fixtures::fake_node(name, cpu, &[]))
-                .await
-                .unwrap();
+            let node = fixtures::fake_node(name, cpu, &labels);
+            self.lab.put(&node).await.unwrap();
+        }
+        for (name, _) in nodes {
+            fixtures::wait_node_ready(&self.lab, name).await.unwrap();
         }
     }
 
@@ -178,11 +184,7 @@ impl World {
     }
 
     /// Waits for something to be true of the pods in `default`.
-    pub(crate) async fn pods_until<T>(
-        &self,
-        what: &str,
-        look: impl Fn(&[Pod]) -> Option<T>,
-    ) -> T {
+    pub(crate) async fn pods_until<T>(&self, what: &str, look: impl Fn(&[Pod]) -> Option<T>) -> T {
         let pods = self.api::<Pod>().await;
         wait_until(what, PATIENCE, || async {
             let pods = pods.list(&ListParams::default()).await?.items;
@@ -226,7 +228,10 @@ pub(crate) fn node_of(pod: &Pod) -> String {
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
     conditions
         .into_iter()
         .any(|c| c.type_ == "Ready" && c.status == "True")
@@ -259,15 +264,19 @@ impl Story<'_> {
         self.follower.stage(stage, PATIENCE).await.unwrap()
     }
 
+    /// The present state, or the next one, that is so.
     pub(crate) async fn until(
         &mut self,
         what: &str,
         holds: impl Fn(&Relocation) -> bool,
     ) -> Relocation {
-        self.follower.next(what, PATIENCE, holds).await.unwrap()
+        match self.follower.last() {
+            Some(now) if holds(&now) => now,
+            _ => self.follower.next(what, PATIENCE, holds).await.unwrap(),
+        }
     }
 
-    /// Stands still with a blocker of that reason, which it returns as `REASON OBJECT: MESSAGE`.
+    /// It has a blocker of that reason, which this returns as `REASON OBJECT: MESSAGE`.
     pub(crate) async fn blocked(&mut self, reason: &str) -> String {
         let is_it = |blocker: &&String| blocker.starts_with(&format!("{reason} "));
         let what = format!("NodeRelocation {} to be blocked by {reason}", self.name);
@@ -321,11 +330,7 @@ impl Recording {
 
     /// Ends it and judges.
     pub(crate) async fn judge(self, world: &World) -> Verdict {
-        let history = self
-            .recorder
-            .finish(&world.lab.audit_log())
-            .await
-            .unwrap();
+        let history = self.recorder.finish(&world.lab.audit_log()).await.unwrap();
         Verdict {
             card: Scorecard::of(&history, &self.input),
             history,
@@ -351,7 +356,12 @@ impl Verdict {
     #[track_caller]
     pub(crate) fn moved_once(&self, pods: u32) {
         let card = &self.card;
-        let figures = (card.pods, card.moves, card.needless_moves, card.double_moves);
+        let figures = (
+            card.pods,
+            card.moves,
+            card.needless_moves,
+            card.double_moves,
+        );
         assert_eq!(
             figures,
             (pods, pods, 0, 0),

@@ -154,7 +154,9 @@ impl AuditEvent {
     /// Whether it is known to have named its object by name alone.
     #[must_use]
     pub fn is_by_name_alone(&self) -> bool {
-        self.body_logged && self.precondition_uid().is_none()
+        // Who may not do it at all is told so before the body is read.
+        let unread = self.body.is_none() && matches!(self.code, 401 | 403);
+        self.body_logged && !unread && self.precondition_uid().is_none()
     }
 }
 
