@@ -335,6 +335,7 @@ async fn attempt(context: &Context, relocation: &NodeRelocation, action: &Action
                     context.observer.wrote_deployment(&deployment).await;
                 }
                 Effect::Leaving(pod) => context.observer.leaving(&pod).await,
+                Effect::ClaimLeaving(claim) => context.observer.claim_leaving(&claim).await,
                 Effect::Accepted | Effect::AlreadyDone => {}
             }
             true

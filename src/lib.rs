@@ -25,6 +25,8 @@ pub mod act;
 pub mod api;
 pub mod clock;
 pub mod controller;
+#[cfg(feature = "crash-test")]
+pub mod crash;
 pub mod lease;
 pub mod observe;
 pub mod plan;

@@ -100,7 +100,20 @@ async fn clients() -> Result<(Client, Client), Fatal> {
     config.reset_reader_on_write = true;
     // A budget's refusal is a 429: kube would repeat it inside the client, for minutes.
     config.default_retry = false;
-    Ok((watching, Client::try_from(config)?))
+    Ok((watching, acting_client(config)?))
+}
+
+#[cfg(not(feature = "crash-test"))]
+fn acting_client(config: Config) -> kube::Result<Client> {
+    Client::try_from(config)
+}
+
+#[cfg(feature = "crash-test")]
+fn acting_client(config: Config) -> kube::Result<Client> {
+    let layer = relocator::crash::CrashLayer::from_environment();
+    Ok(kube::client::ClientBuilder::try_from(config)?
+        .with_layer(&layer)
+        .build())
 }
 
 /// No two running instances have the same: a process id may come again, but not at the same nanosecond.

@@ -40,6 +40,8 @@ pub enum Effect {
     Deployment(Box<Deployment>),
     /// The pod is on its way out.
     Leaving(Uid),
+    /// The `NodeClaim` is on its way out.
+    ClaimLeaving(Uid),
     /// Accepted; what comes of it is seen by observing.
     Accepted,
     /// There was nothing left to change.

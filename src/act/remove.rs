@@ -23,7 +23,7 @@ pub(super) async fn node_claim(client: Client, name: &str, uid: &Uid) -> kube::R
         ..DeleteParams::default()
     };
     match api.delete(name, &params).await {
-        Ok(_) => Ok(Effect::Accepted),
+        Ok(_) => Ok(Effect::ClaimLeaving(uid.clone())),
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
             Ok(Effect::AlreadyDone)
         }

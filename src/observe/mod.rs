@@ -167,6 +167,19 @@ impl Observer {
         }
     }
 
+    /// Takes note that the deletion of a `NodeClaim` was accepted.
+    pub async fn claim_leaving(&self, claim: &Uid) {
+        let Some(feeds) = self.current().await else {
+            return;
+        };
+        if let KarpenterFeeds::Open { claims, .. } = &*feeds.karpenter.lock().await {
+            claims.amend(claim, |c| NodeClaim {
+                deleting: true,
+                ..c.clone()
+            });
+        }
+    }
+
     async fn current(&self) -> Option<Arc<Feeds>> {
         self.feeds.lock().await.clone()
     }

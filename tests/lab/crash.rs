@@ -143,7 +143,7 @@ async fn one_node_of_a_pool() -> World {
     let world = World::with_karpenter(LabOptions::default()).await;
     world.lab.apply(&pool()).await.unwrap();
     world
-        .kubectl(&["wait", "--for=condition=Ready", "nodepool/apps"])
+        .kubectl(&["wait", "--for=condition=Ready", "--timeout=2m", "nodepool/apps"])
         .await;
     world.lab.apply(WORKLOADS).await.unwrap();
     world.settled().await;

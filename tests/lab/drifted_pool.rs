@@ -204,8 +204,8 @@ fn the_events_tell_it_in_order(described: &str, stages: &[String]) {
     for (earlier, later) in [
         ("Planned", "Moving"),
         ("Moving", "Evicted"),
-        ("Evicted", "NodeEmpty"),
-        ("NodeEmpty", "NodeClaimDeleted"),
+        ("Evicted", "NodeDrained"),
+        ("NodeDrained", "NodeClaimDeleted"),
         ("NodeClaimDeleted", "Succeeded"),
     ] {
         let both = (position(earlier), position(later));

@@ -17,6 +17,8 @@ mod after_drain;
 mod bad_input;
 mod blocked;
 mod crash;
+#[cfg(feature = "crash-test")]
+mod crash_sweep;
 mod drifted_pool;
 mod forbidden;
 mod leaders;

@@ -53,14 +53,15 @@ async fn two_relocations_never_take_two_pods_of_a_database() {
     world.lab.put(&db).await.unwrap();
     world.settled().await;
     let _operator = world.operator().await;
-    let recording = world.record(&["old-1", "old-2"]).await;
+    let nodes = ["old-1", "old-2"];
+    let recording = world.record(&nodes).await.stay_cordoned(&nodes);
 
     // Both hold their node and wait for room, so that they move at the same time when it comes.
     let mut one = world
-        .relocate("one", "{nodes: {names: [old-1]}, afterDrain: Uncordon}")
+        .relocate("one", "{nodes: {names: [old-1]}, afterDrain: Keep}")
         .await;
     let mut two = world
-        .relocate("two", "{nodes: {names: [old-2]}, afterDrain: Uncordon}")
+        .relocate("two", "{nodes: {names: [old-2]}, afterDrain: Keep}")
         .await;
     one.stage("Provisioning").await;
     two.stage("Provisioning").await;

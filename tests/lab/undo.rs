@@ -3,8 +3,9 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use lab::fixtures::{self, Pods};
+use lab::{NotYet, wait_until};
 
-use crate::world::{DO_NOT_DISRUPT, World, is_ready, node_of};
+use crate::world::{DO_NOT_DISRUPT, PATIENCE, World, is_ready, node_of};
 
 /// A database of three on two nodes. Of these somebody has cordoned one and protected the other from Karpenter before,
 /// and a pod that belongs to its owner is protected by its owner.
@@ -50,6 +51,19 @@ async fn in_provisioning_it_is_as_if_nothing_had_been() {
         })
         .await;
     assert_eq!(waiting.status["replacement"]["placeholdersPlaced"], 0);
+    // What is wanted is recorded before it is made.
+    wait_until("four placeholders", PATIENCE, || async {
+        let all: Vec<Pod> = world.list().await;
+        let placeholders = all
+            .iter()
+            .filter(|pod| pod.namespace().as_deref() == Some("relocator-placeholders"));
+        match placeholders.count() {
+            4 => Ok(()),
+            count => Err(NotYet(format!("there are {count}"))),
+        }
+    })
+    .await
+    .unwrap();
     // By now it has set all that can be undone, or the test would show nothing.
     let meanwhile = before.differences(&world.snapshot().await).join("\n");
     for set in [

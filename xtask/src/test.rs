@@ -51,6 +51,9 @@ const CARGO_DENY: &str = "0.20.2";
 /// A lab takes two cores when it is busy, and most of a gigabyte: more tests at once than this only wait for each other.
 const MOST_TESTS_AT_ONCE: usize = 8;
 
+/// Lets the operator be told to die, for the tests that do so.
+const CRASH: &str = "relocator/crash-test";
+
 /// One check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -86,15 +89,23 @@ impl Step {
                 "clippy",
                 "--workspace",
                 "--all-targets",
+                "--all-features",
                 "--",
                 "-D",
                 "warnings",
             ],
             Self::Deny => &["check", "bans", "licenses", "sources"],
-            Self::UnitTests => &["test", "--workspace", "--lib", "--bins"],
-            Self::DocTests => &["test", "--workspace", "--doc"],
-            Self::LabTests => &["test", "--workspace", "--test", "*"],
-            Self::AllTests => &["test", "--workspace"],
+            Self::UnitTests => &[
+                "test",
+                "--workspace",
+                "--features",
+                CRASH,
+                "--lib",
+                "--bins",
+            ],
+            Self::DocTests => &["test", "--workspace", "--features", CRASH, "--doc"],
+            Self::LabTests => &["test", "--workspace", "--features", CRASH, "--test", "*"],
+            Self::AllTests => &["test", "--workspace", "--features", CRASH],
         }
     }
 
