@@ -89,7 +89,13 @@ async fn an_unknown_node_pool_is_told_by_name() {
         .kubectl(&["apply", "--server-side", "--filename", &crds])
         .await;
     world
-        .kubectl(&["wait", "--for=condition=Established", "--timeout=2m", "crd", "--all"])
+        .kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=2m",
+            "crd",
+            "--all",
+        ])
         .await;
     let _operator = world.operator().await;
     let recording = world.record(&[]).await;

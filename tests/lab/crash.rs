@@ -143,7 +143,12 @@ async fn one_node_of_a_pool() -> World {
     let world = World::with_karpenter(LabOptions::default()).await;
     world.lab.apply(&pool()).await.unwrap();
     world
-        .kubectl(&["wait", "--for=condition=Ready", "--timeout=2m", "nodepool/apps"])
+        .kubectl(&[
+            "wait",
+            "--for=condition=Ready",
+            "--timeout=2m",
+            "nodepool/apps",
+        ])
         .await;
     world.lab.apply(WORKLOADS).await.unwrap();
     world.settled().await;
@@ -175,21 +180,15 @@ async fn survives(world: &World, operator: &mut Operator, kill: Kill) {
     for attempt in 1..=ATTEMPTS {
         let old = nodes_of_the_pool(world).await;
         let recording = world.record(&[&old]).await;
-        let name = format!("{kill:?}-{attempt}")
-            .to_lowercase()
-            .replace(['(', ')', '"'], "");
-        let mut story = relocate(world, &old, &name).await;
-        let stage = match kill {
-            In(stage) => {
-                story.stage(stage).await;
-                stage
-            }
-            WhileAPodLeaves => {
-                story.stage("Moving").await;
-                a_pod_of_the_database_leaves(&recording).await;
-                "Moving"
-            }
+        let (stage, name) = match kill {
+            In(stage) => (stage, format!("in-{}", stage.to_lowercase())),
+            WhileAPodLeaves => ("Moving", "while-a-pod-leaves".to_owned()),
         };
+        let mut story = relocate(world, &old, &format!("{name}-{attempt}")).await;
+        story.stage(stage).await;
+        if matches!(kill, WhileAPodLeaves) {
+            a_pod_of_the_database_leaves(&recording).await;
+        }
         operator.process().kill().unwrap();
         let what = "the relocation as the killed operator has left it";
         let left = operator::wait_for(&world.lab, &story.name, what, PATIENCE, |_| true)

@@ -8,9 +8,9 @@ use kube::ResourceExt;
 use lab::fixtures::{self, NODE_POOL, SCENARIO_NODES, SCENARIO_PODS};
 use lab::judge::Kind;
 use lab::process::Process;
-use lab::{LabOptions, PodTimes};
+use lab::{LabOptions, NotYet, PodTimes, wait_until};
 
-use crate::world::{ACCOUNT, Verdict, World, condition, deeds};
+use crate::world::{ACCOUNT, PATIENCE, Verdict, World, condition, deeds};
 
 const SPEC: &str = "{nodes: {nodePools: [apps], state: Drifted}}";
 
@@ -56,8 +56,25 @@ async fn a_drifted_pool_is_emptied_and_nobody_notices() {
         .await;
     let end = story.succeeds().await;
     assert_eq!((end.nodes.as_str(), end.pods.as_str()), ("3/3", "10/10"));
-    let described = world.kubectl(&["describe", "nrel", "eks-1-30"]).await;
+    // Both kubectl and the events are a moment behind.
+    let shown = wait_until("kubectl get --watch to show the end", PATIENCE, || async {
+        let shown = std::fs::read_to_string(&shown)?;
+        let all = shown.contains("Succeeded") && shown.ends_with('\n');
+        if all { Ok(shown) } else { Err(NotYet(shown)) }
+    })
+    .await
+    .unwrap();
     drop(watch);
+    let described = wait_until("kubectl describe to tell the end", PATIENCE, || async {
+        let text = world.kubectl(&["describe", "nrel", "eks-1-30"]).await;
+        let events = text
+            .split_once("\nEvents:")
+            .map(|(_, events)| events.to_owned());
+        let events = events.filter(|events| events.contains(" Succeeded "));
+        events.ok_or(NotYet(text))
+    })
+    .await
+    .unwrap();
 
     let verdict = recording.judge(&world).await;
     verdict.moved_once(u32::try_from(SCENARIO_PODS).unwrap());
@@ -82,7 +99,7 @@ async fn a_drifted_pool_is_emptied_and_nobody_notices() {
 
     pods_left_by_evictions_that_name_them(&verdict);
     all_requests_were_made_as_the_service_account(&verdict);
-    the_columns_read_like_a_sentence(&std::fs::read_to_string(&shown).unwrap());
+    the_columns_read_like_a_sentence(&shown);
     the_events_tell_it_in_order(&described, &story.follower.stages());
 
     // What GitOps does: the same manifest again, after it has finished and was deleted.
@@ -180,8 +197,7 @@ fn the_columns_read_like_a_sentence(shown: &str) {
 }
 
 /// What `kubectl describe` says has happened: each stage once, and the moves between them.
-fn the_events_tell_it_in_order(described: &str, stages: &[String]) {
-    let (_, events) = described.split_once("\nEvents:").expect("events");
+fn the_events_tell_it_in_order(events: &str, stages: &[String]) {
     let reasons: Vec<&str> = events
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
@@ -198,8 +214,8 @@ fn the_events_tell_it_in_order(described: &str, stages: &[String]) {
         .collect();
     // A fresh object says Pending by its schema, before anybody has looked at it.
     let expected: Vec<_> = stages.iter().filter(|stage| *stage != "Pending").collect();
-    assert_eq!(told, expected, "{described}");
-    assert_eq!(reasons.last(), Some(&"Succeeded"), "{described}");
+    assert_eq!(told, expected, "{events}");
+    assert_eq!(reasons.last(), Some(&"Succeeded"), "{events}");
     let position = |reason: &str| reasons.iter().position(|r| *r == reason);
     for (earlier, later) in [
         ("Planned", "Moving"),
@@ -211,7 +227,7 @@ fn the_events_tell_it_in_order(described: &str, stages: &[String]) {
         let both = (position(earlier), position(later));
         assert!(
             both.0.is_some() && both.0 < both.1,
-            "{earlier}, then {later}: {described}"
+            "{earlier}, then {later}: {events}"
         );
     }
 }

@@ -15,7 +15,7 @@ async fn nothing_leaves_an_uncordoned_node() {
     // Long enough for a person to do something while a pod is on the move.
     let db = fixtures::stateful_set("db", 3)
         .requests("1", "64Mi")
-        .ready_after(2);
+        .ready_after(3);
     world.lab.put(&db).await.unwrap();
     world.settled().await;
     world.nodes(&[("spare", "3")]).await;
