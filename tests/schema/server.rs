@@ -78,6 +78,8 @@ async fn it_fills_in_the_defaults(api: &Api<DynamicObject>) {
             "replacement": {"strategy": "Mirror", "image": "registry.k8s.io/pause:3.10", "timeoutSeconds": 900},
             "workloads": {"strategy": "Auto", "maxConcurrent": 10, "settleSeconds": 0},
             "protection": {"pods": "Stateful"},
+            "onFailure": "Rollback",
+            "suspend": false,
             "afterDrain": "Delete",
         })
     );
