@@ -118,14 +118,12 @@ impl Draft {
         if !world.relocation.spec.suspend || over {
             return;
         }
-        self.actions.retain(|action| {
-            matches!(
-                action,
-                Action::Scale { mark: None, .. }
-                    | Action::CheapenPod { .. }
-                    | Action::ProtectPod { .. }
-                    | Action::ProtectNode { .. }
-            )
+        // Pods and nodes that come meanwhile are covered, once the old ones are.
+        let holds = self.stage > Stage::Protecting;
+        self.actions.retain(|action| match action {
+            Action::Scale { mark: None, .. } | Action::CheapenPod { .. } => true,
+            Action::ProtectPod { .. } | Action::ProtectNode { .. } => holds,
+            _ => false,
         });
         self.stage = Stage::Suspended;
     }

@@ -2,17 +2,18 @@
 
 use crate::world::Pod;
 
+use super::Action;
 use super::draft::Draft;
 use super::gates::{self, Hold};
+use super::moving::{self, Slots};
 use super::scene::{Owner, Scene, Work};
-use super::{Action, moving};
 
 /// Evicts the next pod of the workload.
 pub(super) fn step(
     scene: &Scene<'_>,
     draft: &mut Draft,
     work: &Work<'_>,
-    slots: &mut usize,
+    slots: &mut Slots,
 ) -> Result<(), Hold> {
     gates::predecessor_ready(work)?;
     gates::settled(scene, work)?;
@@ -24,7 +25,7 @@ pub(super) fn step(
     gates::held(scene, node)?;
     gates::place(scene, work, 1)?;
     gates::budget(scene, pod)?;
-    gates::turn(scene, work)?;
+    gates::turn(scene, work, &slots.started)?;
     moving::take(scene, slots, 1, work)?;
     draft.act(Action::Evict {
         pod: pod.reference.clone(),

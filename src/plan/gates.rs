@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::world::{Node, Pod};
+use crate::world::{Node, Pod, Uid};
 
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Selected, Work};
@@ -143,7 +143,9 @@ pub(super) fn settled(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
 }
 
 /// Invariant 3: workloads that share a budget take turns, and so do all that live in kube-system; whoever moves the other one.
-pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
+///
+/// `started` are the workloads that begin to move in this pass, which the world does not show yet.
+pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Result<(), Hold> {
     let namespace = &work.reference.namespace;
     let own = scene.pods_of(&work.reference.uid);
     let is_own = |pod: &Pod| own.iter().any(|p| p.reference.uid == pod.reference.uid);
@@ -153,13 +155,16 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
             shared,
         }))
     };
+    let moves = |other: &Work<'_>| {
+        other.reference.uid != work.reference.uid
+            && (other.on_the_move() > 0 || started.contains(&other.reference.uid))
+    };
     let moving = |pod: &Pod| pod.terminating || (!pod.ready && !pod.finished);
     if namespace == "kube-system" {
-        let other = scene.works.iter().find(|w| {
-            w.reference.namespace == *namespace
-                && w.reference.uid != work.reference.uid
-                && w.on_the_move() > 0
-        });
+        let other = scene
+            .works
+            .iter()
+            .find(|w| w.reference.namespace == *namespace && moves(w));
         if let Some(other) = other {
             return waits(format!("namespace kube-system with {}", other.reference));
         }
@@ -174,15 +179,14 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
         if others.any(moving) {
             return waits(budget.to_string());
         }
-        let restarting = scene.works.iter().find(|w| {
-            w.reference.uid != work.reference.uid
-                && w.on_the_move() > 0
+        let other = scene.works.iter().find(|w| {
+            moves(w)
                 && scene
                     .pods_of(&w.reference.uid)
                     .iter()
                     .any(|p| budget.covers(p))
         });
-        if restarting.is_some() {
+        if other.is_some() {
             return waits(budget.to_string());
         }
     }

@@ -2,6 +2,8 @@
 
 use crate::api::status::{MoveStrategy, Stage, WorkloadState, WorkloadStatus};
 
+use crate::world::Uid;
+
 use super::draft::Draft;
 use super::gates::Hold;
 use super::report::{Blocker, Waiting};
@@ -21,8 +23,12 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         protect::pods(scene, draft);
     }
     provision::maintain(scene, draft);
-    let mut slots = (scene.spec.workloads.max_concurrent as usize)
-        .saturating_sub(scene.works.iter().map(Work::on_the_move).sum());
+    let on_the_move: usize = scene.works.iter().map(Work::on_the_move).sum();
+    let most = scene.spec.workloads.max_concurrent as usize;
+    let mut slots = Slots {
+        free: most.saturating_sub(on_the_move),
+        started: Vec::new(),
+    };
     for work in &scene.works {
         let state = advance(scene, draft, work, &mut slots);
         if let Some(record) = draft
@@ -115,7 +121,7 @@ fn advance(
     scene: &Scene<'_>,
     draft: &mut Draft,
     work: &Work<'_>,
-    slots: &mut usize,
+    slots: &mut Slots,
 ) -> WorkloadState {
     // A workload that is adopted in this pass starts in the next, when its strategy is recorded.
     let Some(record) = work.record else {
@@ -183,16 +189,23 @@ fn arrive(draft: &mut Draft, work: &Work<'_>) -> WorkloadState {
     WorkloadState::Moving
 }
 
+/// What may still begin in this pass, and what has begun in it, which the world does not show yet.
+pub(super) struct Slots {
+    pub(super) free: usize,
+    pub(super) started: Vec<Uid>,
+}
+
 /// Takes slots of `workloads.maxConcurrent`. Who needs more than there are in all goes alone.
 pub(super) fn take(
     scene: &Scene<'_>,
-    slots: &mut usize,
+    slots: &mut Slots,
     wanted: usize,
     work: &Work<'_>,
 ) -> Result<(), Hold> {
     let wanted = wanted.min(scene.spec.workloads.max_concurrent as usize);
-    if *slots >= wanted && *slots > 0 {
-        *slots -= wanted;
+    if slots.free >= wanted && slots.free > 0 {
+        slots.free -= wanted;
+        slots.started.push(work.reference.uid.clone());
         Ok(())
     } else {
         Err(Hold::Wait(Waiting::Slot(work.reference.clone())))

@@ -4,9 +4,10 @@ use crate::world::{Deployment, RolloutStrategy};
 
 use super::draft::Draft;
 use super::gates::{self, Hold};
+use super::moving::{self, Slots};
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, evict, moving};
+use super::{Action, evict};
 
 /// Restarts the Deployment once, and waits until none of the pods that it had on selected nodes is left.
 pub(super) fn step(
@@ -14,7 +15,7 @@ pub(super) fn step(
     draft: &mut Draft,
     work: &Work<'_>,
     deployment: &Deployment,
-    slots: &mut usize,
+    slots: &mut Slots,
 ) -> Result<(), Hold> {
     let value = restarted_at(scene);
     if deployment.restarted_at.as_ref() == Some(&value) {
@@ -49,7 +50,7 @@ pub(super) fn step(
         gates::held(scene, node)?;
     }
     gates::place(scene, work, work.left.len())?;
-    gates::turn(scene, work)?;
+    gates::turn(scene, work, &slots.started)?;
     let at_once = match deployment.strategy {
         RolloutStrategy::Recreate => work.replicas(),
         RolloutStrategy::RollingUpdate {

@@ -6,11 +6,12 @@
 use crate::api::keys;
 use crate::world::{Deployment, SurgeMark};
 
+use super::Action;
 use super::draft::Draft;
 use super::gates::{self, Hold};
+use super::moving::{self, Slots};
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, moving};
 
 /// The mark of a surge of ours that is under way.
 pub(super) fn ours<'a>(scene: &Scene<'_>, deployment: &'a Deployment) -> Option<&'a SurgeMark> {
@@ -38,7 +39,7 @@ pub(super) fn raise(
     draft: &mut Draft,
     work: &Work<'_>,
     deployment: &Deployment,
-    slots: &mut usize,
+    slots: &mut Slots,
 ) -> Result<(), Hold> {
     if deployment.surge.is_some() {
         let shared = "its replicas".to_owned();
@@ -60,9 +61,9 @@ pub(super) fn raise(
         gates::held(scene, node)?;
     }
     gates::place(scene, work, 1)?;
-    gates::turn(scene, work)?;
+    gates::turn(scene, work, &slots.started)?;
     let places = gates::places(scene, work);
-    let by = work.staying().count().min(places).min((*slots).max(1));
+    let by = work.staying().count().min(places).min(slots.free.max(1));
     moving::take(scene, slots, by, work)?;
     let mark = SurgeMark {
         relocation: scene.claim.uid.clone(),

@@ -41,9 +41,9 @@ async fn take_away(world: &World, verb: &str, resource: &str) -> ClusterRole {
 }
 
 async fn set_rules(roles: &Api<ClusterRole>, role: &ClusterRole) {
-    let rules = Patch::Merge(json!({"rules": role.rules}));
+    let patch = Patch::Merge(json!({"rules": role.rules}));
     roles
-        .patch("relocator", &PatchParams::default(), &rules)
+        .patch("relocator", &PatchParams::default(), &patch)
         .await
         .unwrap();
 }

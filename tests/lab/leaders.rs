@@ -51,10 +51,10 @@ async fn the_one_that_stands_by_ends_what_a_killed_leader_began() {
     let tokens = tokens(&world);
     let token = |event: &AuditEvent| tokens[&event.id].as_str();
     let writes = verdict.writes();
-    let mut writers: Vec<_> = writes.iter().map(|write| token(write)).collect();
-    writers.dedup();
-    let [first, second] = writers[..] else {
-        panic!("one wrote, and then the other, not {writers:?}");
+    let mut authors: Vec<_> = writes.iter().map(|write| token(write)).collect();
+    authors.dedup();
+    let [first, second] = authors[..] else {
+        panic!("one wrote, and then the other, not {authors:?}");
     };
     assert_ne!(first, second);
     let took_over = verdict
@@ -80,7 +80,7 @@ async fn the_one_that_stands_by_ends_what_a_killed_leader_began() {
 /// By audit id, the token with which the operators made their requests.
 fn tokens(world: &World) -> BTreeMap<String, String> {
     let log = fs::read_to_string(world.lab.audit_log()).unwrap();
-    let events = log.lines().map(|line| serde_json::from_str::<Value>(line));
+    let events = log.lines().map(serde_json::from_str::<Value>);
     let ours = events
         .filter_map(Result::ok)
         .filter(|event| event["user"]["username"] == ACCOUNT);

@@ -1,4 +1,4 @@
-//! Two relocations at once: never on one node, and never two pods of a StatefulSet.
+//! Two relocations at once: never on one node, and never two pods of a `StatefulSet`.
 
 use lab::fixtures::{self, Pods};
 

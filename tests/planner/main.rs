@@ -1,0 +1,20 @@
+//! The planner in memory: decisions alone, and whole relocations in a toy cluster whose controllers are a few lines each.
+//!
+//! No API server, no clock, no sleep. The invariants are checked on every action, before it is carried out, against the world as it is
+//! then, which is not always the one that the planner has seen.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod blockers;
+mod hand;
+mod oracle;
+mod random;
+mod stages;
+mod strategies;
+mod toy;

@@ -1,0 +1,160 @@
+//! Random worlds, looked at late, acted on in part: every end is a good one, or says what blocks.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+use relocator::plan;
+use relocator::world::RolloutStrategy;
+use serde_json::json;
+
+use crate::oracle;
+use crate::toy::Toy;
+
+/// What a random world is made of.
+#[derive(Clone, Debug)]
+struct Recipe {
+    /// For each workload: a StatefulSet or a Deployment, and where its pods are.
+    workloads: Vec<(bool, Vec<usize>)>,
+    selected: Vec<bool>,
+    cordoned: Vec<bool>,
+    protected: Vec<bool>,
+    budgets: Vec<bool>,
+    max_unavailable: u32,
+    after_drain: usize,
+    places: bool,
+    /// How far behind each look is, and how many of the planned actions are carried out before a crash: in turn.
+    lags: Vec<(bool, usize)>,
+}
+
+const NODES: usize = 3;
+
+fn recipe() -> impl Strategy<Value = Recipe> {
+    let workload = (any::<bool>(), prop::collection::vec(0..NODES, 1..4));
+    (
+        prop::collection::vec(workload, 1..4),
+        prop::collection::vec(any::<bool>(), NODES),
+        prop::collection::vec(prop::bool::weighted(0.2), NODES),
+        prop::collection::vec(prop::bool::weighted(0.2), NODES),
+        prop::collection::vec(any::<bool>(), 4),
+        0_u32..2,
+        0_usize..3,
+        any::<bool>(),
+        prop::collection::vec((any::<bool>(), 0_usize..4), 1..12),
+    )
+        .prop_map(
+            |(
+                workloads,
+                selected,
+                cordoned,
+                protected,
+                budgets,
+                max_unavailable,
+                after_drain,
+                places,
+                lags,
+            )| Recipe {
+                workloads,
+                selected,
+                cordoned,
+                protected,
+                budgets,
+                max_unavailable,
+                after_drain,
+                places,
+                lags,
+            },
+        )
+}
+
+fn world(recipe: &Recipe) -> Toy {
+    let names: Vec<_> = (0..NODES)
+        .filter(|n| recipe.selected[*n])
+        .map(|n| format!("old-{n}"))
+        .collect();
+    let names = if names.is_empty() {
+        vec!["old-0".to_owned()]
+    } else {
+        names
+    };
+    let after_drain = ["Delete", "Keep", "Uncordon"][recipe.after_drain];
+    let places = if recipe.places { "Mirror" } else { "None" };
+    let spec = json!({"nodes": {"names": names}, "afterDrain": after_drain, "replacement": {"strategy": places}});
+    let mut toy = Toy::new(spec);
+    toy.autoscaled = true;
+    for n in 0..NODES {
+        let name = format!("old-{n}");
+        toy.drifted(&name);
+        let node = toy.by_name(&name);
+        node.unschedulable = recipe.cordoned[n];
+        node.marks.do_not_disrupt = recipe.protected[n].then(|| "true".to_owned());
+    }
+    for (index, (stateful, places)) in recipe.workloads.iter().enumerate() {
+        let name = format!("w{index}");
+        let nodes: Vec<_> = places.iter().map(|n| format!("old-{n}")).collect();
+        let nodes: Vec<_> = nodes.iter().map(String::as_str).collect();
+        if *stateful {
+            toy.stateful_set(&name, &nodes);
+        } else {
+            let strategy = RolloutStrategy::RollingUpdate {
+                max_surge: 1,
+                max_unavailable: recipe.max_unavailable,
+            };
+            toy.deployment(&name, &nodes, strategy);
+        }
+        if recipe.budgets[index] {
+            toy.budget(&name, &name, i32::try_from(nodes.len()).unwrap() - 1);
+        }
+    }
+    toy.tick();
+    toy
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 400, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn every_end_is_a_good_one(recipe in recipe()) {
+        let mut toy = world(&recipe);
+        let before = toy.clone();
+        let mut earlier = Arc::new(toy.cluster.clone());
+        for round in 0..600 {
+            if toy.is_over() {
+                break;
+            }
+            let (late, carried_out) = recipe.lags[round % recipe.lags.len()];
+            let now = Arc::new(toy.cluster.clone());
+            // The watch may be a round behind; the relocation and fresh reads never are.
+            let world = toy.look_at(if late { Arc::clone(&earlier) } else { Arc::clone(&now) });
+            earlier = now;
+            let plan = plan::plan(&world);
+            toy.record(&plan);
+            // A crash lets only some of the actions be carried out; every third round none is missing, or nothing would ever end.
+            let most = if round % 3 == 0 { plan.actions.len() } else { carried_out };
+            for action in plan.actions.iter().take(most) {
+                if late {
+                    // What is refused for its precondition does no harm; what is not is judged by what it does.
+                    toy.carry_out(action);
+                } else {
+                    oracle::allows(&toy, action);
+                    toy.carry_out(action);
+                }
+            }
+            toy.tick();
+        }
+        prop_assert!(toy.is_over(), "{:#?}", toy.status());
+        prop_assert_eq!(toy.stage(), "Succeeded");
+        let delete = recipe.after_drain == 0;
+        oracle::nothing_is_left(&before, &toy, recipe.after_drain == 1);
+        for pod in toy.cluster.pods.values() {
+            prop_assert!(pod.ready, "{} is not Ready", pod.reference);
+            let on = pod.node.as_ref().and_then(|n| toy.cluster.node_named(n)).unwrap();
+            let was_selected = toy.status().nodes.iter().any(|n| n.uid == on.uid.as_str());
+            prop_assert!(!was_selected || recipe.after_drain == 2, "{} is on {}", pod.reference, on.name);
+        }
+        for record in toy.status().nodes {
+            let there = toy.cluster.nodes.contains_key(&record.uid.as_str().into());
+            prop_assert_eq!(there, !delete, "{} after {}", record.name, ["Delete", "Keep", "Uncordon"][recipe.after_drain]);
+        }
+    }
+}

@@ -1,0 +1,901 @@
+//! A toy cluster: world types, and just enough of the controllers to carry a relocation to its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use relocator::api::keys;
+use relocator::api::relocation::{NodeRelocation, NodeRelocationSpec};
+use relocator::api::status::NodeRelocationStatus;
+use relocator::plan::{self, Action, Plan};
+use relocator::world::{
+    Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Marks, Node, NodeClaim,
+    NodeName, NodePool, OwnerReference, PlaceholderLabel, PlaceholderSetup, Pod, PodRef,
+    ReplicaSet, RolloutStrategy, Shape, Sight, StatefulSet, Uid, WorkloadKind, WorkloadRef, World,
+};
+
+/// Pods that fit on a node.
+const ROOM: usize = 4;
+
+#[derive(Clone)]
+pub(crate) struct Toy {
+    pub(crate) now: Timestamp,
+    version: u64,
+    made: u32,
+    pub(crate) relocation: NodeRelocation,
+    pub(crate) cluster: Cluster,
+    /// Nodes come by themselves where there is no room.
+    pub(crate) autoscaled: bool,
+    /// Pods that never get Ready, by name.
+    pub(crate) sick: Vec<String>,
+}
+
+fn reference(kind: WorkloadKind, name: &str) -> WorkloadRef {
+    WorkloadRef {
+        kind,
+        namespace: "default".into(),
+        name: name.into(),
+        uid: format!("{kind}-{name}").into(),
+    }
+}
+
+fn owner(kind: &str, name: &str, uid: &Uid) -> OwnerReference {
+    OwnerReference {
+        api_version: "apps/v1".into(),
+        kind: kind.into(),
+        name: name.into(),
+        uid: uid.clone(),
+    }
+}
+
+impl Toy {
+    /// An empty cluster without Karpenter, and a relocation with this spec.
+    pub(crate) fn new(spec: serde_json::Value) -> Self {
+        let spec: NodeRelocationSpec = serde_json::from_value(spec).expect("a valid spec");
+        let mut relocation = NodeRelocation::new("move", spec);
+        relocation.metadata.uid = Some("relocation-uid".into());
+        relocation.metadata.generation = Some(1);
+        relocation.metadata.resource_version = Some("1".into());
+        Self {
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            version: 1,
+            made: 0,
+            relocation,
+            cluster: Cluster::default(),
+            autoscaled: false,
+            sick: Vec::new(),
+        }
+    }
+
+    pub(crate) fn claim(&self) -> ClaimValue {
+        ClaimValue {
+            name: "move".into(),
+            uid: "relocation-uid".into(),
+        }
+    }
+
+    pub(crate) fn status(&self) -> NodeRelocationStatus {
+        self.relocation.status.clone().unwrap_or_default()
+    }
+
+    /// The word of condition Ready.
+    pub(crate) fn stage(&self) -> String {
+        self.status()
+            .conditions
+            .iter()
+            .find(|c| c.type_ == "Ready")
+            .map(|c| c.reason.clone())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        self.status()
+            .blockers
+            .iter()
+            .map(|b| b.reason.to_string())
+            .collect()
+    }
+
+    fn next_version(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    // The world.
+
+    pub(crate) fn node(&mut self, name: &str) -> &mut Node {
+        let node = Node {
+            name: name.into(),
+            uid: format!("node-{name}").into(),
+            resource_version: self.next_version(),
+            labels: BTreeMap::new(),
+            unschedulable: false,
+            ready: true,
+            created: Some(self.now),
+            deleting: false,
+            marks: Marks::default(),
+        };
+        let uid = node.uid.clone();
+        Arc::make_mut(&mut self.cluster.nodes).insert(uid.clone(), Arc::new(node));
+        self.node_mut(&uid)
+    }
+
+    /// A node of pool `apps` with a drifted `NodeClaim`.
+    pub(crate) fn drifted(&mut self, name: &str) {
+        self.karpenter_node(name, true);
+    }
+
+    fn karpenter_node(&mut self, name: &str, drifted: bool) {
+        let karpenter = self
+            .cluster
+            .karpenter
+            .get_or_insert_with(Karpenter::default);
+        let claim = NodeClaim {
+            name: format!("claim-{name}"),
+            uid: format!("claim-{name}").into(),
+            node: Some(name.into()),
+            drifted,
+            deleting: false,
+            message: None,
+        };
+        Arc::make_mut(&mut karpenter.claims).insert(claim.uid.clone(), Arc::new(claim));
+        let pool = NodePool {
+            name: "apps".into(),
+            uid: "pool".into(),
+        };
+        Arc::make_mut(&mut karpenter.pools).insert(pool.uid.clone(), Arc::new(pool));
+        let labels = [
+            (keys::NODEPOOL_LABEL, "apps"),
+            (keys::INITIALIZED_LABEL, "true"),
+        ];
+        self.node(name).labels = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+    }
+
+    pub(crate) fn node_mut(&mut self, uid: &Uid) -> &mut Node {
+        Arc::make_mut(
+            Arc::make_mut(&mut self.cluster.nodes)
+                .get_mut(uid)
+                .expect("the node is there"),
+        )
+    }
+
+    pub(crate) fn by_name(&mut self, name: &str) -> &mut Node {
+        self.node_mut(&format!("node-{name}").into())
+    }
+
+    pub(crate) fn pod_mut(&mut self, uid: &Uid) -> &mut Pod {
+        Arc::make_mut(
+            Arc::make_mut(&mut self.cluster.pods)
+                .get_mut(uid)
+                .expect("the pod is there"),
+        )
+    }
+
+    /// A pod that is Ready on the node, or waits for one.
+    pub(crate) fn pod(
+        &mut self,
+        name: &str,
+        app: &str,
+        node: Option<&str>,
+        controller: Option<OwnerReference>,
+    ) -> Uid {
+        self.made += 1;
+        let uid = Uid::from(format!("pod-{name}-{}", self.made));
+        let pod = Pod {
+            reference: PodRef {
+                namespace: "default".into(),
+                name: name.into(),
+                uid: uid.clone(),
+            },
+            resource_version: self.next_version(),
+            labels: BTreeMap::from([("app".to_owned(), app.to_owned())]),
+            node: node.map(NodeName::from),
+            finished: false,
+            ready: node.is_some() && !self.sick.iter().any(|s| s == name),
+            ready_since: node.map(|_| self.now),
+            terminating: false,
+            created: Some(self.now),
+            controller,
+            mirror: false,
+            persistent: false,
+            marks: Marks::default(),
+            unschedulable: None,
+            placeholder: None,
+            shape: Shape::default(),
+        };
+        Arc::make_mut(&mut self.cluster.pods).insert(uid.clone(), Arc::new(pod));
+        uid
+    }
+
+    pub(crate) fn stateful_set(&mut self, name: &str, nodes: &[&str]) {
+        let reference = reference(WorkloadKind::StatefulSet, name);
+        let set = owner("StatefulSet", name, &reference.uid);
+        for (ordinal, node) in nodes.iter().enumerate() {
+            self.pod(
+                &format!("{name}-{ordinal}"),
+                name,
+                Some(node),
+                Some(set.clone()),
+            );
+        }
+        let replicas = u32::try_from(nodes.len()).unwrap();
+        let set = StatefulSet {
+            replicas,
+            available: replicas,
+            observed: true,
+            rolled_out: true,
+            reference,
+        };
+        Arc::make_mut(&mut self.cluster.stateful_sets)
+            .insert(set.reference.uid.clone(), Arc::new(set));
+    }
+
+    pub(crate) fn deployment(&mut self, name: &str, nodes: &[&str], strategy: RolloutStrategy) {
+        let reference = reference(WorkloadKind::Deployment, name);
+        let replicas = u32::try_from(nodes.len()).unwrap();
+        let deployment = Deployment {
+            resource_version: self.next_version(),
+            replicas,
+            updated: replicas,
+            available: replicas,
+            existing: replicas,
+            observed: true,
+            paused: false,
+            strategy,
+            restarted_at: None,
+            deadline_exceeded: false,
+            controller: None,
+            surge: None,
+            failure: None,
+            reference,
+        };
+        let uid = deployment.reference.uid.clone();
+        Arc::make_mut(&mut self.cluster.deployments).insert(uid.clone(), Arc::new(deployment));
+        let set = self.replica_set(&uid, None, replicas);
+        for node in nodes {
+            self.made += 1;
+            let pod = format!("{name}-{}", self.made);
+            let controller = owner("ReplicaSet", "set", &set);
+            self.pod(&pod, name, Some(node), Some(controller));
+        }
+    }
+
+    fn replica_set(
+        &mut self,
+        deployment: &Uid,
+        restarted_at: Option<String>,
+        replicas: u32,
+    ) -> Uid {
+        self.made += 1;
+        let parent = self.cluster.deployments[deployment].reference.clone();
+        let reference = reference(
+            WorkloadKind::ReplicaSet,
+            &format!("{}-{}", parent.name, self.made),
+        );
+        let set = ReplicaSet {
+            replicas,
+            existing: replicas,
+            available: replicas,
+            observed: true,
+            controller: Some(owner("Deployment", &parent.name, &parent.uid)),
+            restarted_at,
+            reference,
+        };
+        let uid = set.reference.uid.clone();
+        Arc::make_mut(&mut self.cluster.replica_sets).insert(uid.clone(), Arc::new(set));
+        uid
+    }
+
+    pub(crate) fn deployment_mut(&mut self, name: &str) -> &mut Deployment {
+        let uid = reference(WorkloadKind::Deployment, name).uid;
+        Arc::make_mut(
+            Arc::make_mut(&mut self.cluster.deployments)
+                .get_mut(&uid)
+                .expect("the Deployment is there"),
+        )
+    }
+
+    pub(crate) fn daemon_set(&mut self, name: &str, nodes: &[&str]) {
+        let set = DaemonSet {
+            namespace: "default".into(),
+            name: name.into(),
+            uid: format!("DaemonSet-{name}").into(),
+        };
+        for node in nodes {
+            self.pod(
+                &format!("{name}-{node}"),
+                name,
+                Some(node),
+                Some(owner("DaemonSet", name, &set.uid)),
+            );
+        }
+        Arc::make_mut(&mut self.cluster.daemon_sets).insert(set.uid.clone(), Arc::new(set));
+    }
+
+    /// A budget over the pods of these apps that wants so many healthy.
+    pub(crate) fn budget(&mut self, name: &str, app: &str, desired: i32) {
+        let selector = [("app".to_owned(), app.to_owned())].into_iter().collect();
+        let budget = Budget {
+            namespace: "default".into(),
+            name: name.into(),
+            uid: format!("budget-{name}").into(),
+            selector: Some(selector),
+            disruptions_allowed: 0,
+            current_healthy: 0,
+            desired_healthy: desired,
+            expected_pods: 0,
+            observed: true,
+        };
+        Arc::make_mut(&mut self.cluster.budgets).insert(budget.uid.clone(), Arc::new(budget));
+        self.count_budgets();
+    }
+
+    fn count_budgets(&mut self) {
+        let pods = Arc::clone(&self.cluster.pods);
+        for budget in Arc::make_mut(&mut self.cluster.budgets).values_mut() {
+            let covered: Vec<_> = pods
+                .values()
+                .filter(|p| budget.covers(p) && !p.finished)
+                .cloned()
+                .collect();
+            let budget = Arc::make_mut(budget);
+            budget.current_healthy =
+                i32::try_from(covered.iter().filter(|p| p.ready).count()).unwrap();
+            budget.expected_pods =
+                i32::try_from(covered.iter().filter(|p| !p.terminating).count()).unwrap();
+            budget.disruptions_allowed = (budget.current_healthy - budget.desired_healthy).max(0);
+        }
+    }
+
+    pub(crate) fn pods_named(&self, prefix: &str) -> Vec<Arc<Pod>> {
+        self.cluster
+            .pods
+            .values()
+            .filter(|p| p.reference.name.starts_with(prefix) && p.placeholder.is_none())
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn placeholders(&self) -> Vec<Arc<Pod>> {
+        self.cluster
+            .pods
+            .values()
+            .filter(|p| p.placeholder.is_some())
+            .cloned()
+            .collect()
+    }
+
+    // Looking, planning, acting.
+
+    pub(crate) fn look(&self) -> World {
+        self.look_at(Arc::new(self.cluster.clone()))
+    }
+
+    /// The world with a cluster that may be older than it is. Fresh reads are never old.
+    pub(crate) fn look_at(&self, cluster: Arc<Cluster>) -> World {
+        let mut world = World::unseen(self.relocation.clone(), self.now);
+        world.sight = Sight::Known(cluster);
+        world.setup = PlaceholderSetup::Read {
+            namespace: true,
+            priority: Some(keys::PRIORITY),
+        };
+        for confirm in plan::to_confirm(&world) {
+            let pods = self
+                .cluster
+                .pods
+                .values()
+                .filter(|p| p.node.as_ref() == Some(&confirm.node));
+            let attachments = self
+                .cluster
+                .attachments
+                .values()
+                .filter(|a| a.node == confirm.node);
+            let read = Fresh::Read {
+                pods: pods.map(|p| (**p).clone()).collect(),
+                attachments: attachments.map(|a| (**a).clone()).collect(),
+            };
+            world.fresh.insert(confirm.node, read);
+        }
+        world
+    }
+
+    /// Plans and records, and does nothing yet.
+    pub(crate) fn plan(&mut self) -> Plan {
+        let plan = plan::plan(&self.look());
+        self.record(&plan);
+        plan
+    }
+
+    pub(crate) fn record(&mut self, plan: &Plan) {
+        if self.relocation.status.as_ref() != Some(&plan.status) {
+            self.relocation.status = Some(plan.status.clone());
+            self.relocation.metadata.resource_version = Some(self.next_version());
+        }
+    }
+
+    /// One pass, and then the controllers.
+    pub(crate) fn step(&mut self) -> Plan {
+        let plan = self.plan();
+        for action in &plan.actions {
+            crate::oracle::allows(self, action);
+            self.carry_out(action);
+        }
+        self.tick();
+        plan
+    }
+
+    /// As [`Self::step`], whatever is planned.
+    pub(crate) fn pass(&mut self) {
+        let _planned = self.step();
+    }
+
+    /// Steps until that is true of the toy.
+    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        const MOST: usize = 400;
+        for _ in 0..MOST {
+            if holds(self) {
+                return;
+            }
+            self.pass();
+        }
+        panic!("not {what} after {MOST} steps: {:#?}", self.status());
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        plan::is_over(&self.relocation)
+            && self.relocation.metadata.finalizers.iter().flatten().count() == 0
+    }
+
+    /// Carries the action out as the API server would: false when its precondition does not hold.
+    #[expect(clippy::too_many_lines, reason = "one arm an action")]
+    pub(crate) fn carry_out(&mut self, action: &Action) -> bool {
+        let claim = self.claim();
+        let version = self.next_version();
+        let same_node = |toy: &Self, handle: &plan::NodeHandle| {
+            toy.cluster
+                .nodes
+                .get(&handle.uid)
+                .is_some_and(|n| n.resource_version == handle.resource_version)
+        };
+        let same_pod = |toy: &Self, handle: &plan::PodHandle| {
+            toy.cluster
+                .pods
+                .get(&handle.pod.uid)
+                .is_some_and(|p| p.resource_version == handle.resource_version)
+        };
+        match action {
+            Action::AddFinalizer => {
+                self.relocation.metadata.finalizers = Some(vec![keys::FINALIZER.into()])
+            }
+            Action::RemoveFinalizer | Action::DeleteRelocation => {
+                self.relocation.metadata.finalizers = None
+            }
+            Action::ClaimNode { node, .. }
+            | Action::ProtectNode { node }
+            | Action::Cordon { node }
+            | Action::ReleaseNode { node, .. } => {
+                if !same_node(self, node) {
+                    return false;
+                }
+                let node = self.node_mut(&node.uid);
+                node.resource_version = version;
+                match action {
+                    Action::ClaimNode { protect, .. } => {
+                        node.marks.claimed_by = Some(claim.clone());
+                        if *protect {
+                            node.marks.do_not_disrupt = Some("true".into());
+                            node.marks.protected_by = Some(claim);
+                        }
+                    }
+                    Action::ProtectNode { .. } => {
+                        node.marks.do_not_disrupt = Some("true".into());
+                        node.marks.protected_by = Some(claim);
+                    }
+                    Action::Cordon { .. } => {
+                        node.unschedulable = true;
+                        node.marks.cordoned_by = Some(claim);
+                    }
+                    Action::ReleaseNode {
+                        unprotect,
+                        uncordon,
+                        ..
+                    } => {
+                        node.marks.claimed_by = None;
+                        node.marks.protected_by = None;
+                        node.marks.cordoned_by = None;
+                        node.unschedulable &= !uncordon;
+                        if *unprotect {
+                            node.marks.do_not_disrupt = None;
+                        }
+                    }
+                    _ => unreachable!(),
+                }
+            }
+            Action::ProtectPod { pod }
+            | Action::UnprotectPod { pod, .. }
+            | Action::CheapenPod { pod }
+            | Action::UncheapenPod { pod, .. } => {
+                if !same_pod(self, pod) {
+                    return false;
+                }
+                let pod = self.pod_mut(&pod.pod.uid);
+                pod.resource_version = version;
+                match action {
+                    Action::ProtectPod { .. } => {
+                        pod.marks.do_not_disrupt = Some("true".into());
+                        pod.marks.protected_by = Some(claim);
+                    }
+                    Action::UnprotectPod { still_ours, .. } => {
+                        pod.marks.protected_by = None;
+                        if *still_ours {
+                            pod.marks.do_not_disrupt = None;
+                        }
+                    }
+                    Action::CheapenPod { .. } => {
+                        pod.marks.deletion_cost = Some(keys::DELETION_COST_VALUE.into());
+                        pod.marks.costed_by = Some(claim);
+                    }
+                    Action::UncheapenPod { still_ours, .. } => {
+                        pod.marks.costed_by = None;
+                        if *still_ours {
+                            pod.marks.deletion_cost = None;
+                        }
+                    }
+                    _ => unreachable!(),
+                }
+            }
+            Action::CreatePlaceholder(placeholder) => {
+                if self
+                    .placeholders()
+                    .iter()
+                    .any(|p| p.reference.name == placeholder.name)
+                {
+                    return false;
+                }
+                let uid = self.pod(&placeholder.name, "placeholder", None, None);
+                let label = PlaceholderLabel {
+                    relocation: claim.uid,
+                    pod: placeholder.pod.uid.clone(),
+                    workload: placeholder.workload.uid.clone(),
+                };
+                let pod = self.pod_mut(&uid);
+                pod.placeholder = Some(label);
+                pod.reference.namespace = keys::PLACEHOLDER_NAMESPACE.into();
+            }
+            Action::DeletePlaceholder { pod } => {
+                Arc::make_mut(&mut self.cluster.pods).remove(&pod.uid);
+            }
+            Action::Evict { pod, .. } => {
+                let covered: Vec<_> = match self.cluster.pods.get(&pod.uid) {
+                    Some(pod) => self.cluster.budgets_of(pod).cloned().collect(),
+                    None => return false,
+                };
+                if self.cluster.pods[&pod.uid].ready
+                    && covered.iter().any(|b| b.disruptions_allowed < 1)
+                {
+                    return false;
+                }
+                let pod = self.pod_mut(&pod.uid);
+                pod.terminating = true;
+                pod.ready = false;
+                pod.resource_version = version;
+            }
+            Action::Restart {
+                workload,
+                resource_version,
+                ..
+            }
+            | Action::Scale {
+                workload,
+                resource_version,
+                ..
+            } => {
+                let there = self.cluster.deployments.get(&workload.uid);
+                if there.is_none_or(|d| d.resource_version != *resource_version) {
+                    return false;
+                }
+                let deployment = self.deployment_mut(&workload.name);
+                deployment.resource_version = version;
+                deployment.observed = false;
+                match action {
+                    Action::Restart { restarted_at, .. } => {
+                        deployment.restarted_at = Some(restarted_at.clone())
+                    }
+                    Action::Scale { replicas, mark, .. } => {
+                        deployment.replicas = replicas.unwrap_or(deployment.replicas);
+                        deployment.surge.clone_from(mark);
+                    }
+                    _ => unreachable!(),
+                }
+            }
+            Action::DeleteNodeClaim { uid, .. } => {
+                let karpenter = self.cluster.karpenter.as_mut().expect("Karpenter is there");
+                match Arc::make_mut(&mut karpenter.claims).get_mut(uid) {
+                    Some(claim) => Arc::make_mut(claim).deleting = true,
+                    None => return false,
+                }
+            }
+        }
+        self.count_budgets();
+        true
+    }
+
+    // The controllers, each a round.
+
+    pub(crate) fn tick(&mut self) {
+        self.now = self.now.checked_add(SignedDuration::from_secs(1)).unwrap();
+        self.end_terminating();
+        self.end_claims();
+        self.stateful_set_controller();
+        self.deployment_controller();
+        self.scheduler();
+        self.count_workloads();
+        self.count_budgets();
+    }
+
+    fn end_terminating(&mut self) {
+        Arc::make_mut(&mut self.cluster.pods).retain(|_, p| !p.terminating);
+        // What was bound a round ago is Ready now.
+        let bound: Vec<_> = self
+            .cluster
+            .pods
+            .values()
+            .filter(|p| p.node.is_some() && !p.ready)
+            .map(|p| p.reference.clone())
+            .collect();
+        for pod in bound {
+            let now = self.now;
+            let well = !self.sick.contains(&pod.name);
+            let pod = self.pod_mut(&pod.uid);
+            pod.ready = well;
+            pod.ready_since = Some(now);
+        }
+    }
+
+    fn end_claims(&mut self) {
+        let Some(karpenter) = &mut self.cluster.karpenter else {
+            return;
+        };
+        let gone: Vec<_> = karpenter
+            .claims
+            .values()
+            .filter(|c| c.deleting)
+            .cloned()
+            .collect();
+        for claim in gone {
+            Arc::make_mut(&mut karpenter.claims).remove(&claim.uid);
+            let Some(name) = &claim.node else { continue };
+            Arc::make_mut(&mut self.cluster.nodes).retain(|_, n| n.name != *name);
+            Arc::make_mut(&mut self.cluster.pods).retain(|_, p| p.node.as_ref() != Some(name));
+        }
+    }
+
+    fn stateful_set_controller(&mut self) {
+        for set in self.cluster.stateful_sets.clone().values() {
+            let name = &set.reference.name;
+            for ordinal in 0..set.replicas {
+                let pod = format!("{name}-{ordinal}");
+                if !self.cluster.pods.values().any(|p| p.reference.name == pod) {
+                    self.pod(
+                        &pod,
+                        name,
+                        None,
+                        Some(owner("StatefulSet", name, &set.reference.uid)),
+                    );
+                }
+            }
+        }
+    }
+
+    fn deployment_controller(&mut self) {
+        for deployment in self.cluster.deployments.clone().values() {
+            let uid = &deployment.reference.uid;
+            let sets: Vec<_> = self
+                .cluster
+                .replica_sets
+                .values()
+                .filter(|s| s.controller.as_ref().is_some_and(|c| c.uid == *uid))
+                .cloned()
+                .collect();
+            let current = sets
+                .iter()
+                .find(|s| s.restarted_at == deployment.restarted_at)
+                .map(|s| s.reference.uid.clone());
+            let current = current
+                .unwrap_or_else(|| self.replica_set(uid, deployment.restarted_at.clone(), 0));
+            let mine = |toy: &Self, new: bool| -> Vec<Arc<Pod>> {
+                let sets: Vec<_> = sets
+                    .iter()
+                    .map(|s| &s.reference.uid)
+                    .chain([&current])
+                    .collect();
+                let pods = toy.cluster.pods.values().filter(|p| !p.terminating);
+                pods.filter(|p| {
+                    p.controller
+                        .as_ref()
+                        .is_some_and(|c| sets.contains(&&c.uid) && (c.uid == current) == new)
+                })
+                .cloned()
+                .collect()
+            };
+            let replicas = deployment.replicas as usize;
+            let (surge, missing) = match deployment.strategy {
+                RolloutStrategy::RollingUpdate {
+                    max_surge,
+                    max_unavailable,
+                } => (max_surge as usize, max_unavailable as usize),
+                RolloutStrategy::Recreate => (0, replicas),
+            };
+            let (old, new) = (mine(self, false).len(), mine(self, true).len());
+            for _ in new..replicas.min((replicas + surge).saturating_sub(old)) {
+                self.made += 1;
+                let name = format!("{}-{}", deployment.reference.name, self.made);
+                self.pod(
+                    &name,
+                    &deployment.reference.name,
+                    None,
+                    Some(owner("ReplicaSet", "set", &current)),
+                );
+            }
+            // Pods that are not Ready first, then the cheapest: as a ReplicaSet ranks them.
+            let mut surplus = mine(self, true);
+            surplus.sort_by_key(|p| {
+                (
+                    p.ready,
+                    p.marks
+                        .deletion_cost
+                        .as_deref()
+                        .unwrap_or("0")
+                        .parse::<i32>()
+                        .unwrap(),
+                    p.reference.clone(),
+                )
+            });
+            let surplus = surplus.len().saturating_sub(replicas);
+            let mut cheapest = mine(self, true);
+            cheapest.sort_by_key(|p| {
+                (
+                    p.ready,
+                    p.marks
+                        .deletion_cost
+                        .as_deref()
+                        .unwrap_or("0")
+                        .parse::<i32>()
+                        .unwrap(),
+                    p.reference.clone(),
+                )
+            });
+            let ready = mine(self, true)
+                .iter()
+                .chain(&mine(self, false))
+                .filter(|p| p.ready)
+                .count();
+            let may_go = (ready + missing).saturating_sub(replicas);
+            let going: Vec<_> = cheapest
+                .into_iter()
+                .take(surplus)
+                .chain(mine(self, false).into_iter().take(may_go))
+                .collect();
+            for pod in going {
+                let pod = self.pod_mut(&pod.reference.uid);
+                pod.terminating = true;
+                pod.ready = false;
+            }
+        }
+    }
+
+    fn scheduler(&mut self) {
+        let mut waiting: Vec<_> = self
+            .cluster
+            .pods
+            .values()
+            .filter(|p| p.node.is_none() && !p.terminating)
+            .cloned()
+            .collect();
+        waiting.sort_by_key(|p| (p.placeholder.is_some(), p.reference.clone()));
+        for pod in waiting {
+            let node = self.fitting_node(&pod);
+            let Some(node) = node else {
+                self.pod_mut(&pod.reference.uid).unschedulable = Some("no room".into());
+                continue;
+            };
+            let bound = self.pod_mut(&pod.reference.uid);
+            bound.node = Some(node);
+            bound.unschedulable = None;
+        }
+    }
+
+    /// A node with room; for a real pod, placeholders are room, and one of them gives way.
+    fn fitting_node(&mut self, pod: &Pod) -> Option<NodeName> {
+        let open: Vec<_> = self
+            .cluster
+            .nodes
+            .values()
+            .filter(|n| !n.unschedulable && n.ready && !n.deleting)
+            .map(|n| n.name.clone())
+            .collect();
+        let on = |toy: &Self, node: &NodeName| {
+            toy.cluster
+                .pods
+                .values()
+                .filter(|p| p.node.as_ref() == Some(node))
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        if let Some(free) = open.iter().find(|n| on(self, n).len() < ROOM) {
+            return Some(free.clone());
+        }
+        if pod.placeholder.is_none() {
+            for node in &open {
+                if let Some(victim) = on(self, node).into_iter().find(|p| p.placeholder.is_some()) {
+                    Arc::make_mut(&mut self.cluster.pods).remove(&victim.reference.uid);
+                    return Some(node.clone());
+                }
+            }
+        }
+        if !self.autoscaled {
+            return None;
+        }
+        self.made += 1;
+        let name = format!("new-{}", self.made);
+        self.karpenter_node(&name, false);
+        Some(name.as_str().into())
+    }
+
+    fn count_workloads(&mut self) {
+        let pods = Arc::clone(&self.cluster.pods);
+        let of = |owners: &[Uid]| -> Vec<Arc<Pod>> {
+            pods.values()
+                .filter(|p| {
+                    p.controller
+                        .as_ref()
+                        .is_some_and(|c| owners.contains(&c.uid))
+                })
+                .cloned()
+                .collect()
+        };
+        let count = |n: usize| u32::try_from(n).unwrap();
+        for set in Arc::make_mut(&mut self.cluster.stateful_sets).values_mut() {
+            let ready = of(std::slice::from_ref(&set.reference.uid))
+                .iter()
+                .filter(|p| p.ready)
+                .count();
+            Arc::make_mut(set).available = count(ready);
+        }
+        let sets = Arc::clone(&self.cluster.replica_sets);
+        for deployment in Arc::make_mut(&mut self.cluster.deployments).values_mut() {
+            let deployment = Arc::make_mut(deployment);
+            let mine = sets.values().filter(|s| {
+                s.controller
+                    .as_ref()
+                    .is_some_and(|c| c.uid == deployment.reference.uid)
+            });
+            let (current, all): (Vec<Uid>, Vec<Uid>) =
+                mine.fold((Vec::new(), Vec::new()), |(mut current, mut all), set| {
+                    all.push(set.reference.uid.clone());
+                    if set.restarted_at == deployment.restarted_at {
+                        current.push(set.reference.uid.clone());
+                    }
+                    (current, all)
+                });
+            let all = of(&all);
+            deployment.existing = count(all.iter().filter(|p| !p.terminating).count());
+            deployment.updated = count(of(&current).iter().filter(|p| !p.terminating).count());
+            deployment.available = count(all.iter().filter(|p| p.ready).count());
+            deployment.observed = true;
+        }
+        for set in Arc::make_mut(&mut self.cluster.replica_sets).values_mut() {
+            let set = Arc::make_mut(set);
+            set.existing = count(
+                of(std::slice::from_ref(&set.reference.uid))
+                    .iter()
+                    .filter(|p| !p.terminating)
+                    .count(),
+            );
+            set.replicas = set.existing;
+        }
+    }
+}
