@@ -91,7 +91,7 @@ fn each_blocker_names_what_it_is_about_and_what_helps() {
             names(),
             |t| {
                 t.by_name("old").marks.claimed_by =
-                    Some(relocator::world::ClaimValue::parse("other/uid-2"))
+                    Some(relocator::world::ClaimValue::parse("other/uid-2"));
             },
             "NodeClaimedByOther",
             "Node old",

@@ -10,6 +10,7 @@
     clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]
+#![allow(clippy::too_many_lines, reason = "a table of cases is long")]
 
 mod blockers;
 mod hand;

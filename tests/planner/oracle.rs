@@ -106,7 +106,7 @@ pub(crate) fn allows(toy: &Toy, action: &Action) {
             };
             assert_eq!(
                 node.marks.cordoned_by,
-                Some(toy.claim()),
+                Some(Toy::claim()),
                 "8: {} was cordoned by somebody else",
                 node.name
             );

@@ -14,7 +14,7 @@ use crate::toy::Toy;
 /// What a random world is made of.
 #[derive(Clone, Debug)]
 struct Recipe {
-    /// For each workload: a StatefulSet or a Deployment, and where its pods are.
+    /// For each workload: a `StatefulSet` or a Deployment, and where its pods are.
     workloads: Vec<(bool, Vec<usize>)>,
     selected: Vec<bool>,
     cordoned: Vec<bool>,

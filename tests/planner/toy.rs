@@ -67,7 +67,7 @@ impl Toy {
         }
     }
 
-    pub(crate) fn claim(&self) -> ClaimValue {
+    pub(crate) fn claim() -> ClaimValue {
         ClaimValue {
             name: "move".into(),
             uid: "relocation-uid".into(),
@@ -450,9 +450,8 @@ impl Toy {
     }
 
     /// Carries the action out as the API server would: false when its precondition does not hold.
-    #[expect(clippy::too_many_lines, reason = "one arm an action")]
     pub(crate) fn carry_out(&mut self, action: &Action) -> bool {
-        let claim = self.claim();
+        let claim = Self::claim();
         let version = self.next_version();
         let same_node = |toy: &Self, handle: &plan::NodeHandle| {
             toy.cluster
@@ -468,10 +467,10 @@ impl Toy {
         };
         match action {
             Action::AddFinalizer => {
-                self.relocation.metadata.finalizers = Some(vec![keys::FINALIZER.into()])
+                self.relocation.metadata.finalizers = Some(vec![keys::FINALIZER.into()]);
             }
             Action::RemoveFinalizer | Action::DeleteRelocation => {
-                self.relocation.metadata.finalizers = None
+                self.relocation.metadata.finalizers = None;
             }
             Action::ClaimNode { node, .. }
             | Action::ProtectNode { node }
@@ -602,7 +601,7 @@ impl Toy {
                 deployment.observed = false;
                 match action {
                     Action::Restart { restarted_at, .. } => {
-                        deployment.restarted_at = Some(restarted_at.clone())
+                        deployment.restarted_at = Some(restarted_at.clone());
                     }
                     Action::Scale { replicas, mark, .. } => {
                         deployment.replicas = replicas.unwrap_or(deployment.replicas);
