@@ -142,11 +142,9 @@ fn suspended_in_any_stage_nothing_is_begun() {
         toy.relocation.spec.suspend = true;
         for _ in 0..10 {
             let plan = toy.step();
-            assert!(
-                plan.actions.is_empty(),
-                "after {steps} steps: {:?}",
-                plan.actions
-            );
+            // When all was done already, the end of it is no beginning.
+            let begun = plan.actions.iter().any(|a| *a != Action::RemoveFinalizer);
+            assert!(!begun, "after {steps} steps: {:?}", plan.actions);
         }
         if toy.status().completion_time.is_none() {
             assert_eq!(toy.stage(), "Suspended");
