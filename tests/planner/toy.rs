@@ -1,9 +1,10 @@
-//! A toy cluster: world types, and just enough of the controllers to carry a relocation to its end.
+//! A toy cluster: a world that is made by short calls, is looked at, planned for, and acted on as the API server would. What its
+//! controllers do is in `controllers`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use relocator::api::keys;
 use relocator::api::relocation::{NodeRelocation, NodeRelocationSpec};
 use relocator::api::status::NodeRelocationStatus;
@@ -14,14 +15,11 @@ use relocator::world::{
     ReplicaSet, RolloutStrategy, Shape, Sight, StatefulSet, Uid, WorkloadKind, WorkloadRef, World,
 };
 
-/// Pods that fit on a node.
-const ROOM: usize = 4;
-
 #[derive(Clone)]
 pub(crate) struct Toy {
     pub(crate) now: Timestamp,
     version: u64,
-    made: u32,
+    pub(crate) made: u32,
     pub(crate) relocation: NodeRelocation,
     pub(crate) cluster: Cluster,
     /// Nodes come by themselves where there is no room.
@@ -39,7 +37,7 @@ fn reference(kind: WorkloadKind, name: &str) -> WorkloadRef {
     }
 }
 
-fn owner(kind: &str, name: &str, uid: &Uid) -> OwnerReference {
+pub(crate) fn owner(kind: &str, name: &str, uid: &Uid) -> OwnerReference {
     OwnerReference {
         api_version: "apps/v1".into(),
         kind: kind.into(),
@@ -125,7 +123,7 @@ impl Toy {
         self.karpenter_node(name, true);
     }
 
-    fn karpenter_node(&mut self, name: &str, drifted: bool) {
+    pub(crate) fn karpenter_node(&mut self, name: &str, drifted: bool) {
         let karpenter = self
             .cluster
             .karpenter
@@ -263,7 +261,7 @@ impl Toy {
         }
     }
 
-    fn replica_set(
+    pub(crate) fn replica_set(
         &mut self,
         deployment: &Uid,
         restarted_at: Option<String>,
@@ -333,7 +331,7 @@ impl Toy {
         self.count_budgets();
     }
 
-    fn count_budgets(&mut self) {
+    pub(crate) fn count_budgets(&mut self) {
         let pods = Arc::clone(&self.cluster.pods);
         for budget in Arc::make_mut(&mut self.cluster.budgets).values_mut() {
             let covered: Vec<_> = pods
@@ -620,281 +618,5 @@ impl Toy {
         }
         self.count_budgets();
         true
-    }
-
-    // The controllers, each a round.
-
-    pub(crate) fn tick(&mut self) {
-        self.now = self.now.checked_add(SignedDuration::from_secs(1)).unwrap();
-        self.end_terminating();
-        self.end_claims();
-        self.stateful_set_controller();
-        self.deployment_controller();
-        self.scheduler();
-        self.count_workloads();
-        self.count_budgets();
-    }
-
-    fn end_terminating(&mut self) {
-        Arc::make_mut(&mut self.cluster.pods).retain(|_, p| !p.terminating);
-        // What was bound a round ago is Ready now.
-        let bound: Vec<_> = self
-            .cluster
-            .pods
-            .values()
-            .filter(|p| p.node.is_some() && !p.ready)
-            .map(|p| p.reference.clone())
-            .collect();
-        for pod in bound {
-            let now = self.now;
-            let well = !self.sick.contains(&pod.name);
-            let pod = self.pod_mut(&pod.uid);
-            pod.ready = well;
-            pod.ready_since = Some(now);
-        }
-    }
-
-    fn end_claims(&mut self) {
-        let Some(karpenter) = &mut self.cluster.karpenter else {
-            return;
-        };
-        let gone: Vec<_> = karpenter
-            .claims
-            .values()
-            .filter(|c| c.deleting)
-            .cloned()
-            .collect();
-        for claim in gone {
-            Arc::make_mut(&mut karpenter.claims).remove(&claim.uid);
-            let Some(name) = &claim.node else { continue };
-            Arc::make_mut(&mut self.cluster.nodes).retain(|_, n| n.name != *name);
-            Arc::make_mut(&mut self.cluster.pods).retain(|_, p| p.node.as_ref() != Some(name));
-        }
-    }
-
-    fn stateful_set_controller(&mut self) {
-        for set in self.cluster.stateful_sets.clone().values() {
-            let name = &set.reference.name;
-            for ordinal in 0..set.replicas {
-                let pod = format!("{name}-{ordinal}");
-                if !self.cluster.pods.values().any(|p| p.reference.name == pod) {
-                    self.pod(
-                        &pod,
-                        name,
-                        None,
-                        Some(owner("StatefulSet", name, &set.reference.uid)),
-                    );
-                }
-            }
-        }
-    }
-
-    fn deployment_controller(&mut self) {
-        for deployment in self.cluster.deployments.clone().values() {
-            let uid = &deployment.reference.uid;
-            let sets: Vec<_> = self
-                .cluster
-                .replica_sets
-                .values()
-                .filter(|s| s.controller.as_ref().is_some_and(|c| c.uid == *uid))
-                .cloned()
-                .collect();
-            let current = sets
-                .iter()
-                .find(|s| s.restarted_at == deployment.restarted_at)
-                .map(|s| s.reference.uid.clone());
-            let current = current
-                .unwrap_or_else(|| self.replica_set(uid, deployment.restarted_at.clone(), 0));
-            let mine = |toy: &Self, new: bool| -> Vec<Arc<Pod>> {
-                let sets: Vec<_> = sets
-                    .iter()
-                    .map(|s| &s.reference.uid)
-                    .chain([&current])
-                    .collect();
-                let pods = toy.cluster.pods.values().filter(|p| !p.terminating);
-                pods.filter(|p| {
-                    p.controller
-                        .as_ref()
-                        .is_some_and(|c| sets.contains(&&c.uid) && (c.uid == current) == new)
-                })
-                .cloned()
-                .collect()
-            };
-            let replicas = deployment.replicas as usize;
-            let (surge, missing) = match deployment.strategy {
-                RolloutStrategy::RollingUpdate {
-                    max_surge,
-                    max_unavailable,
-                } => (max_surge as usize, max_unavailable as usize),
-                RolloutStrategy::Recreate => (0, replicas),
-            };
-            let (old, new) = (mine(self, false).len(), mine(self, true).len());
-            for _ in new..replicas.min((replicas + surge).saturating_sub(old)) {
-                self.made += 1;
-                let name = format!("{}-{}", deployment.reference.name, self.made);
-                self.pod(
-                    &name,
-                    &deployment.reference.name,
-                    None,
-                    Some(owner("ReplicaSet", "set", &current)),
-                );
-            }
-            // Pods that are not Ready first, then the cheapest: as a ReplicaSet ranks them.
-            let mut surplus = mine(self, true);
-            surplus.sort_by_key(|p| {
-                (
-                    p.ready,
-                    p.marks
-                        .deletion_cost
-                        .as_deref()
-                        .unwrap_or("0")
-                        .parse::<i32>()
-                        .unwrap(),
-                    p.reference.clone(),
-                )
-            });
-            let surplus = surplus.len().saturating_sub(replicas);
-            let mut cheapest = mine(self, true);
-            cheapest.sort_by_key(|p| {
-                (
-                    p.ready,
-                    p.marks
-                        .deletion_cost
-                        .as_deref()
-                        .unwrap_or("0")
-                        .parse::<i32>()
-                        .unwrap(),
-                    p.reference.clone(),
-                )
-            });
-            let ready = mine(self, true)
-                .iter()
-                .chain(&mine(self, false))
-                .filter(|p| p.ready)
-                .count();
-            let may_go = (ready + missing).saturating_sub(replicas);
-            let going: Vec<_> = cheapest
-                .into_iter()
-                .take(surplus)
-                .chain(mine(self, false).into_iter().take(may_go))
-                .collect();
-            for pod in going {
-                let pod = self.pod_mut(&pod.reference.uid);
-                pod.terminating = true;
-                pod.ready = false;
-            }
-        }
-    }
-
-    fn scheduler(&mut self) {
-        let mut waiting: Vec<_> = self
-            .cluster
-            .pods
-            .values()
-            .filter(|p| p.node.is_none() && !p.terminating)
-            .cloned()
-            .collect();
-        waiting.sort_by_key(|p| (p.placeholder.is_some(), p.reference.clone()));
-        for pod in waiting {
-            let node = self.fitting_node(&pod);
-            let Some(node) = node else {
-                self.pod_mut(&pod.reference.uid).unschedulable = Some("no room".into());
-                continue;
-            };
-            let bound = self.pod_mut(&pod.reference.uid);
-            bound.node = Some(node);
-            bound.unschedulable = None;
-        }
-    }
-
-    /// A node with room; for a real pod, placeholders are room, and one of them gives way.
-    fn fitting_node(&mut self, pod: &Pod) -> Option<NodeName> {
-        let open: Vec<_> = self
-            .cluster
-            .nodes
-            .values()
-            .filter(|n| !n.unschedulable && n.ready && !n.deleting)
-            .map(|n| n.name.clone())
-            .collect();
-        let on = |toy: &Self, node: &NodeName| {
-            toy.cluster
-                .pods
-                .values()
-                .filter(|p| p.node.as_ref() == Some(node))
-                .cloned()
-                .collect::<Vec<_>>()
-        };
-        if let Some(free) = open.iter().find(|n| on(self, n).len() < ROOM) {
-            return Some(free.clone());
-        }
-        if pod.placeholder.is_none() {
-            for node in &open {
-                if let Some(victim) = on(self, node).into_iter().find(|p| p.placeholder.is_some()) {
-                    Arc::make_mut(&mut self.cluster.pods).remove(&victim.reference.uid);
-                    return Some(node.clone());
-                }
-            }
-        }
-        if !self.autoscaled {
-            return None;
-        }
-        self.made += 1;
-        let name = format!("new-{}", self.made);
-        self.karpenter_node(&name, false);
-        Some(name.as_str().into())
-    }
-
-    fn count_workloads(&mut self) {
-        let pods = Arc::clone(&self.cluster.pods);
-        let of = |owners: &[Uid]| -> Vec<Arc<Pod>> {
-            pods.values()
-                .filter(|p| {
-                    p.controller
-                        .as_ref()
-                        .is_some_and(|c| owners.contains(&c.uid))
-                })
-                .cloned()
-                .collect()
-        };
-        let count = |n: usize| u32::try_from(n).unwrap();
-        for set in Arc::make_mut(&mut self.cluster.stateful_sets).values_mut() {
-            let ready = of(std::slice::from_ref(&set.reference.uid))
-                .iter()
-                .filter(|p| p.ready)
-                .count();
-            Arc::make_mut(set).available = count(ready);
-        }
-        let sets = Arc::clone(&self.cluster.replica_sets);
-        for deployment in Arc::make_mut(&mut self.cluster.deployments).values_mut() {
-            let deployment = Arc::make_mut(deployment);
-            let mine = sets.values().filter(|s| {
-                s.controller
-                    .as_ref()
-                    .is_some_and(|c| c.uid == deployment.reference.uid)
-            });
-            let (current, all): (Vec<Uid>, Vec<Uid>) =
-                mine.fold((Vec::new(), Vec::new()), |(mut current, mut all), set| {
-                    all.push(set.reference.uid.clone());
-                    if set.restarted_at == deployment.restarted_at {
-                        current.push(set.reference.uid.clone());
-                    }
-                    (current, all)
-                });
-            let all = of(&all);
-            deployment.existing = count(all.iter().filter(|p| !p.terminating).count());
-            deployment.updated = count(of(&current).iter().filter(|p| !p.terminating).count());
-            deployment.available = count(all.iter().filter(|p| p.ready).count());
-            deployment.observed = true;
-        }
-        for set in Arc::make_mut(&mut self.cluster.replica_sets).values_mut() {
-            let set = Arc::make_mut(set);
-            set.existing = count(
-                of(std::slice::from_ref(&set.reference.uid))
-                    .iter()
-                    .filter(|p| !p.terminating)
-                    .count(),
-            );
-            set.replicas = set.existing;
-        }
     }
 }
