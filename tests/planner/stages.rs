@@ -59,6 +59,31 @@ fn a_drifted_pool_is_emptied_removed_and_nothing_is_left() {
 }
 
 #[test]
+fn case_132_stages_follow_each_other_once_each() {
+    let mut toy = pool();
+    let mut stages = Vec::new();
+    while !toy.is_over() {
+        toy.pass();
+        stages.push(toy.stage());
+    }
+    stages.dedup();
+    assert_eq!(
+        stages,
+        [
+            "Planning",
+            "Protecting",
+            "Cordoning",
+            "Provisioning",
+            "Moving",
+            "Draining",
+            "Removing",
+            "Restoring",
+            "Succeeded"
+        ]
+    );
+}
+
+#[test]
 fn nothing_is_touched_before_the_finalizer_is_there_and_the_nodes_are_recorded() {
     let mut toy = pool();
     let first = toy.plan();

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::stages::SURGES;
 use crate::toy::Toy;
 
-/// CoreDNS as it is installed: one may be missing, and a quarter more may be there.
+/// `CoreDNS` as it is installed: one may be missing, and a quarter more may be there.
 const DNS: RolloutStrategy = RolloutStrategy::RollingUpdate {
     max_surge: 1,
     max_unavailable: 1,
