@@ -8,6 +8,7 @@ use crate::world::{Node, Pod, Uid};
 
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Selected, Work};
+use super::system;
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +40,15 @@ pub(super) fn held(scene: &Scene<'_>, node: &Node) -> Result<(), Hold> {
     }
 }
 
+/// The node, or its `NodeClaim`, is being deleted.
+pub(super) fn is_leaving(scene: &Scene<'_>, node: &Node) -> bool {
+    node.deleting
+        || scene
+            .cluster
+            .claim_of(&node.name)
+            .is_some_and(|c| c.deleting)
+}
+
 /// A node that pods can move to: Ready, initialized, not selected, not cordoned, not on its way out.
 pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
     let initialized = !super::protect::is_karpenters(node)
@@ -46,12 +56,11 @@ pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
             .labels
             .get(keys::INITIALIZED_LABEL)
             .is_some_and(|v| v == "true");
-    let leaving = node.deleting
-        || scene
-            .cluster
-            .claim_of(&node.name)
-            .is_some_and(|c| c.deleting);
-    node.ready && initialized && !leaving && !node.unschedulable && !scene.is_selected(node)
+    node.ready
+        && initialized
+        && !is_leaving(scene, node)
+        && !node.unschedulable
+        && !scene.is_selected(node)
 }
 
 /// The placeholders of the workload that are bound to a node that pods can move to.
@@ -69,6 +78,12 @@ pub(super) fn is_placed(scene: &Scene<'_>, placeholder: &Pod) -> bool {
         .as_ref()
         .and_then(|n| scene.node(n))
         .is_some_and(|n| can_host(scene, n))
+}
+
+/// Bound to a node that is gone or on its way out: no place, and none will come of it.
+pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
+    let node = placeholder.node.as_ref();
+    node.is_some_and(|name| scene.node(name).is_none_or(|n| is_leaving(scene, n)))
 }
 
 /// Invariant 5: no pod leaves before a place for it is ready.
@@ -94,7 +109,10 @@ pub(super) fn places(scene: &Scene<'_>, work: &Work<'_>) -> usize {
 /// Pods that are not Ready on a selected node do not hold up: being moved may be what they need.
 pub(super) fn predecessor_ready(work: &Work<'_>) -> Result<(), Hold> {
     if let Some(stopping) = work.left.iter().find(|p| p.terminating) {
-        return Err(Hold::Wait(Waiting::Stopping(stopping.reference.clone())));
+        return Err(Hold::Wait(Waiting::Stopping {
+            pod: stopping.reference.clone(),
+            finalizers: stopping.finalizers.clone(),
+        }));
     }
     let ready = work
         .left
@@ -142,10 +160,11 @@ pub(super) fn settled(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
     }
 }
 
-/// Invariant 3: workloads that share a budget take turns, and so do all that live in kube-system; whoever moves the other one.
+/// Invariant 3: workloads that share a budget take turns, whoever moves the other one; and so does what the cluster itself lives on.
 ///
 /// `started` are the workloads that begin to move in this pass, which the world does not show yet.
 pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Result<(), Hold> {
+    system::turn(scene, work, started)?;
     let namespace = &work.reference.namespace;
     let own = scene.pods_of(&work.reference.uid);
     let is_own = |pod: &Pod| own.iter().any(|p| p.reference.uid == pod.reference.uid);
@@ -160,15 +179,6 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
             && (other.on_the_move() > 0 || started.contains(&other.reference.uid))
     };
     let moving = |pod: &Pod| pod.terminating || (!pod.ready && !pod.finished);
-    if namespace == "kube-system" {
-        let other = scene
-            .works
-            .iter()
-            .find(|w| w.reference.namespace == *namespace && moves(w));
-        if let Some(other) = other {
-            return waits(format!("namespace kube-system with {}", other.reference));
-        }
-    }
     for budget in scene.budgets_in(namespace) {
         if !own.iter().any(|p| budget.covers(p)) {
             continue;

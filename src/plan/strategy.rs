@@ -6,6 +6,7 @@ use crate::world::{Cluster, Deployment, RolloutStrategy};
 
 use super::report::Blocker;
 use super::scene::{Owner, Work};
+use super::system;
 
 /// How the pods of a workload move, with the reason in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,15 @@ pub(super) fn resolve(
                 "workloads.strategy is RolloutRestart",
             )),
             Some(CannotRestart::Paused) => Err(Blocker::owner_paused(&deployment.reference)),
+            Some(reason @ CannotRestart::AtOnce) if cannot_surge(deployment, work).is_none() => {
+                Ok(choice(
+                    MoveStrategy::Surge,
+                    format!(
+                        "workloads.strategy is RolloutRestart, but {}",
+                        reason.words()
+                    ),
+                ))
+            }
             Some(other) => Ok(choice(
                 MoveStrategy::Evict,
                 format!(
@@ -166,6 +176,7 @@ enum CannotRestart {
     Recreate,
     Volume,
     Owned(String),
+    AtOnce,
 }
 
 impl CannotRestart {
@@ -175,6 +186,7 @@ impl CannotRestart {
             Self::Recreate => "its strategy is Recreate: a restart would stop all its pods at once".into(),
             Self::Volume => "its pods have persistent volumes, which a new pod could not have while the old one holds them".into(),
             Self::Owned(parent) => format!("it belongs to {parent}, which could undo a restart"),
+            Self::AtOnce => "the cluster lives on it, so its pods move one at a time, and a restart would take more at once".into(),
         }
     }
 }
@@ -192,8 +204,8 @@ fn cannot_restart(deployment: &Deployment, work: &Work<'_>) -> Option<CannotRest
             parent.kind, parent.name
         )));
     }
-    work.left
-        .iter()
-        .any(|p| p.persistent)
-        .then_some(CannotRestart::Volume)
+    if work.left.iter().any(|p| p.persistent) {
+        return Some(CannotRestart::Volume);
+    }
+    system::too_many_at_once(work, deployment.strategy).then_some(CannotRestart::AtOnce)
 }

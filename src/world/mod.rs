@@ -164,6 +164,10 @@ pub struct Pod {
     pub ready_since: Option<Timestamp>,
     /// `metadata.deletionTimestamp` is set, or we have seen our eviction accepted.
     pub terminating: bool,
+    /// `metadata.deletionTimestamp`: the end of its grace period, by which it is to have stopped.
+    pub stops_by: Option<Timestamp>,
+    /// `metadata.finalizers`: whoever has set them keeps the object until they are gone.
+    pub finalizers: Vec<String>,
     pub created: Option<Timestamp>,
     pub controller: Option<OwnerReference>,
     /// Mirror of a static pod: the annotation and an owner of kind Node, both.

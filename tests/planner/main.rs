@@ -15,8 +15,10 @@
 mod blockers;
 mod controllers;
 mod hand;
+mod nodes;
 mod oracle;
 mod random;
 mod stages;
 mod strategies;
+mod system;
 mod toy;
