@@ -451,10 +451,11 @@ fn excused(broken: &str, profile: &Profile, done: &[Done], store: &Store) -> boo
     })
 }
 
-/// `replacement.strategy: None` is to be taken at its word.
+/// Invariant 5 cannot be judged: `replacement.strategy: None` is to be taken at its word; and of several relocations the judge does not
+/// know which nodes were selected when, so that the place of one is a node to be emptied of another.
 fn asks_for_no_places(scenario: &Scenario) -> bool {
     let none = |r: &Value| text(r, &["spec", "replacement", "strategy"]) == "None";
-    scenario.relocations.iter().any(|(_, r)| none(r))
+    scenario.relocations.len() > 1 || scenario.relocations.iter().any(|(_, r)| none(r))
 }
 
 /// What is wrong with the end.
@@ -463,14 +464,17 @@ fn against_the_end(scenario: &Scenario, profile: &Profile, end: &End, card: &Sco
     if let End::Never(words) = end {
         wrong.push(format!("14: it did not end: {words}"));
     }
-    if done.is_empty() && card.double_moves > 0 {
+    let succeeded = matches!(end, End::Over(words) if words.split(", ").all(|w| matches!(w, "Succeeded" | "NothingToDo" | "gone")));
+    let one = scenario.relocations.len() == 1;
+    // With several, a pod may be moved by one to a node that another is still to empty.
+    if done.is_empty() && one && succeeded && card.double_moves > 0 {
         wrong.push(format!("{} pods were moved twice", card.double_moves));
     }
-    let succeeded = matches!(end, End::Over(words) if words.split(", ").all(|w| matches!(w, "Succeeded" | "NothingToDo" | "gone")));
-    if succeeded && done.is_empty() && scenario.must_succeed && !card.finished {
+    // Where the nodes are open again, pods come back to them.
+    let opened = scenario.relocations.iter().any(|(_, r)| text(r, &["spec", "afterDrain"]) == "Uncordon");
+    if succeeded && done.is_empty() && scenario.must_succeed && !opened && !card.finished {
         wrong.push("it is over, and nodes are not empty or workloads not whole".to_owned());
     }
-    let one = scenario.relocations.len() == 1;
     if done.is_empty() && scenario.must_succeed && one && !succeeded && !matches!(end, End::Never(_)) && profile.rate == 0.0 {
         wrong.push(format!("nothing stood in its way, and it ended so: {end:?}"));
     }

@@ -173,6 +173,7 @@ impl Call {
             namespace: self.namespace.clone(),
             name: name.to_owned(),
             uid: String::new(),
+            uri: String::new(),
             code,
             body: (!self.body.is_null()).then(|| self.body.clone()),
             body_logged: true,

@@ -4,11 +4,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::world::{Node, Pod, Uid};
+use crate::world::{Node, Pod, Uid, WorkloadKind, WorkloadRef};
 
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Selected, Work};
 use super::system;
+use super::treatment::workload_of;
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,10 +184,13 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
         if !own.iter().any(|p| budget.covers(p)) {
             continue;
         }
-        let mut others = scene
-            .pods_in(namespace)
-            .filter(|p| budget.covers(p) && !is_own(p));
-        if others.any(moving) {
+        let others = || {
+            let covered = scene.pods_in(namespace).filter(|p| budget.covers(p));
+            covered.filter(|p| !is_own(p))
+        };
+        // Pods that all serve are not enough: a count that was just lowered has yet to take some of them away.
+        let in_motion = |pod: &Pod| workload_of(scene.cluster, pod).is_some_and(|w| rolls(scene, &w));
+        if others().any(moving) || others().any(in_motion) {
             return waits(budget.to_string());
         }
         let other = scene.works.iter().find(|w| {
@@ -201,6 +205,47 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
         }
     }
     Ok(())
+}
+
+/// Invariant 3: every budget of the workload can spare now as many pods as its restart lets be missing.
+pub(super) fn restart_within_budgets(
+    scene: &Scene<'_>,
+    work: &Work<'_>,
+    missing: u32,
+) -> Result<(), Hold> {
+    let missing = i32::try_from(missing).unwrap_or(i32::MAX);
+    for pod in scene.pods_of(&work.reference.uid) {
+        let budgets = scene.budgets_in(&work.reference.namespace);
+        let mut covering = budgets.filter(|b| b.covers(pod));
+        if let Some(budget) = covering.find(|b| !b.observed || b.disruptions_allowed < missing) {
+            return Err(Hold::Wait(Waiting::Budget {
+                pod: pod.reference.clone(),
+                budget: budget.to_string(),
+                healthy: budget.current_healthy,
+                desired: budget.desired_healthy,
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// The owner is about to make or to take away pods: a rollout, a surge, or a count that it has not followed yet.
+fn rolls(scene: &Scene<'_>, workload: &WorkloadRef) -> bool {
+    let cluster = scene.cluster;
+    match workload.kind {
+        WorkloadKind::Deployment => {
+            let deployment = cluster.deployments.get(&workload.uid);
+            deployment.is_some_and(|d| d.surge.is_some() || !(d.rolled_out() || d.rests_paused()))
+        }
+        WorkloadKind::ReplicaSet => {
+            let set = cluster.replica_sets.get(&workload.uid);
+            set.is_some_and(|r| !r.observed || r.existing != r.replicas)
+        }
+        WorkloadKind::StatefulSet => {
+            let set = cluster.stateful_sets.get(&workload.uid);
+            set.is_some_and(|s| !s.observed || !s.rolled_out)
+        }
+    }
 }
 
 /// Invariant 3: the budget allows the eviction as far as is known. The API server decides; this only saves it from being asked in vain.

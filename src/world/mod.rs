@@ -233,6 +233,12 @@ impl Budget {
                 .is_some_and(|s| s.matches(&pod.labels))
     }
 
+    /// How many of its pods it could spare if all of them were healthy.
+    #[must_use]
+    pub fn spares_at_most(&self) -> i32 {
+        self.expected_pods.saturating_sub(self.desired_healthy)
+    }
+
     /// No eviction will ever be allowed, however healthy the pods are: it desires at least as many as it expects.
     #[must_use]
     pub fn never_allows(&self) -> bool {
