@@ -101,19 +101,14 @@ fn object(action: &Action) -> String {
         Action::AddFinalizer | Action::RemoveFinalizer | Action::DeleteRelocation => {
             "NodeRelocation".to_owned()
         }
-        Action::ClaimNode { node, .. }
-        | Action::ProtectNode { node }
-        | Action::Cordon { node }
-        | Action::ReleaseNode { node, .. } => {
+        Action::ClaimNode { node, .. } | Action::ProtectNode { node } | Action::Cordon { node } => {
             format!("Node {}", node.name)
         }
-        Action::ProtectPod { pod }
-        | Action::UnprotectPod { pod, .. }
-        | Action::CheapenPod { pod }
-        | Action::UncheapenPod { pod, .. } => format!("Pod {}", pod.pod),
+        Action::ProtectPod { pod } | Action::CheapenPod { pod } => format!("Pod {}", pod.pod),
         Action::CreatePlaceholder(placeholder) => format!("Pod {}", placeholder.pod),
-        Action::DeletePlaceholder { pod } | Action::Evict { pod, .. } => format!("Pod {pod}"),
-        Action::Restart { workload, .. } | Action::Scale { workload, .. } => workload.to_string(),
+        Action::Evict { pod, .. } => format!("Pod {pod}"),
+        Action::Restart { workload, .. } | Action::Surge { workload, .. } => workload.to_string(),
+        Action::Restore(restore) => restore.object(),
         Action::DeleteNodeClaim { name, .. } => format!("NodeClaim {name}"),
     }
 }

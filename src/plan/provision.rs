@@ -13,7 +13,7 @@ use super::draft::Draft;
 use super::gates;
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, Placeholder, moving, protect};
+use super::{Action, Placeholder, Restore, moving, protect};
 
 /// How the places stand.
 struct Tally {
@@ -137,7 +137,7 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
             surplus = true;
             have.sort_by_key(|p| stands_for_one_of(p, work));
             for placeholder in have.iter().take(too_many) {
-                draft.act(Action::DeletePlaceholder {
+                draft.restore(Restore::DeletePlaceholder {
                     pod: placeholder.reference.clone(),
                 });
             }
