@@ -22,6 +22,14 @@ pub enum ActError {
     Api(kube::Error),
 }
 
+impl ActError {
+    /// The object is not as it was seen, or is gone: the next look tells.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if matches!(status.code, 404 | 409))
+    }
+}
+
 /// Shortest pause before the same request is made again.
 const SHORTEST: SignedDuration = SignedDuration::from_secs(1);
 /// Longest pause: a person who has repaired something does not want to wait longer.

@@ -1,6 +1,7 @@
 //! The API as a [`World`]: watches that are open only while a relocation is active, and fresh reads. Decides nothing.
 
 mod feed;
+mod leftovers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::world::{
     StatefulSet, Uid, Unknown, World, convert,
 };
 use feed::Feed;
+pub use leftovers::leftovers;
 
 /// How long a pass waits for the first lists before it reports that they are missing.
 const FIRST_LISTS: Duration = Duration::from_secs(10);
@@ -199,18 +201,16 @@ impl Observer {
     async fn read_setup(&self) -> PlaceholderSetup {
         let namespaces: Api<core::Namespace> = Api::all(self.reading.clone());
         let classes: Api<PriorityClass> = Api::all(self.reading.clone());
-        let namespace = self
-            .deadline(
-                "namespaces",
-                namespaces.get_opt(keys::PLACEHOLDER_NAMESPACE),
-            )
-            .await;
-        let class = self
-            .deadline(
-                "priorityclasses.scheduling.k8s.io",
-                classes.get_opt(keys::PRIORITY_CLASS),
-            )
-            .await;
+        let namespace = deadline(
+            "namespaces",
+            namespaces.get_opt(keys::PLACEHOLDER_NAMESPACE),
+        )
+        .await;
+        let class = deadline(
+            "priorityclasses.scheduling.k8s.io",
+            classes.get_opt(keys::PRIORITY_CLASS),
+        )
+        .await;
         match (namespace, class) {
             (Ok(namespace), Ok(class)) => {
                 let usable = namespace.is_some_and(|n| n.metadata.deletion_timestamp.is_none());
@@ -229,9 +229,7 @@ impl Observer {
             let api: Api<VolumeAttachment> = Api::all(self.reading.clone());
             let all = ListParams::default();
             let list = api.list(&all);
-            let list = self
-                .deadline("volumeattachments.storage.k8s.io", list)
-                .await;
+            let list = deadline("volumeattachments.storage.k8s.io", list).await;
             list.map(|list| list.items.iter().filter_map(convert::attachment).collect())
         } else {
             Ok(Vec::new())
@@ -240,10 +238,7 @@ impl Observer {
         for Confirm { node, .. } in nodes {
             let pods: Api<core::Pod> = Api::all(self.reading.clone());
             let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-            let read = match (
-                &attachments,
-                self.deadline("pods", pods.list(&of_node)).await,
-            ) {
+            let read = match (&attachments, deadline("pods", pods.list(&of_node)).await) {
                 (Ok(attachments), Ok(pods)) => Fresh::Read {
                     pods: pods.items.iter().filter_map(convert::pod).collect(),
                     attachments: attachments
@@ -259,28 +254,28 @@ impl Observer {
         }
         fresh
     }
+}
 
-    async fn deadline<T>(
-        &self,
-        what: &str,
-        read: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, Unknown> {
-        let unknown = |why: String, forbidden| Unknown {
-            what: what.to_owned(),
-            why,
-            forbidden,
-        };
-        match tokio::time::timeout(FRESH_READ, read).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) => {
-                Err(unknown(status.message.clone(), status.is_forbidden()))
-            }
-            Ok(Err(error)) => Err(unknown(error.to_string(), false)),
-            Err(_) => Err(unknown(
-                format!("no answer within {} s", FRESH_READ.as_secs()),
-                false,
-            )),
+/// Makes one read with a deadline. Says what could not be read, and why.
+async fn deadline<T>(
+    what: &str,
+    read: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Unknown> {
+    let unknown = |why: String, forbidden| Unknown {
+        what: what.to_owned(),
+        why,
+        forbidden,
+    };
+    match tokio::time::timeout(FRESH_READ, read).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => {
+            Err(unknown(status.message.clone(), status.is_forbidden()))
         }
+        Ok(Err(error)) => Err(unknown(error.to_string(), false)),
+        Err(_) => Err(unknown(
+            format!("no answer within {} s", FRESH_READ.as_secs()),
+            false,
+        )),
     }
 }
 
@@ -396,6 +391,15 @@ impl Taker<'_> {
     }
 }
 
+/// A kind of Karpenter's objects.
+fn karpenter(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("karpenter.sh", "v1", kind);
+    Api::all_with(
+        client.clone(),
+        &ApiResource::from_gvk_with_plural(&kind, plural),
+    )
+}
+
 impl KarpenterFeeds {
     /// Asks the API server whether it serves Karpenter's objects, when that is not known or the answer no is old.
     async fn ask_again(&mut self, client: &Client, wake: &Arc<Notify>) {
@@ -418,15 +422,8 @@ impl KarpenterFeeds {
         .await;
         *self = match answer {
             Ok(Ok(list)) if list.resources.iter().any(|r| r.name == "nodeclaims") => {
-                let api = |kind, plural| {
-                    let resource = ApiResource::from_gvk_with_plural(
-                        &GroupVersionKind::gvk("karpenter.sh", "v1", kind),
-                        plural,
-                    );
-                    Api::<DynamicObject>::all_with(client.clone(), &resource)
-                };
-                let (claims, pools) =
-                    (api("NodeClaim", "nodeclaims"), api("NodePool", "nodepools"));
+                let claims = karpenter(client, "NodeClaim", "nodeclaims");
+                let pools = karpenter(client, "NodePool", "nodepools");
                 Self::Open {
                     claims: Box::new(Feed::open(
                         "nodeclaims.karpenter.sh",

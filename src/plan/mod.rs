@@ -21,6 +21,7 @@ mod scene;
 mod select;
 mod strategy;
 mod surge;
+mod sweep;
 mod treatment;
 
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub use events::{About, Note, notes};
 pub use record::only_words_differ;
 pub use restore::{NodeMarks, Restore};
 use scene::Scene;
+pub use sweep::{Later, Leftover, Sweep, Why, gone, sweep};
 
 /// What to record, then to do, then when to look again if nothing happens before.
 #[must_use]

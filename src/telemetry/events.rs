@@ -8,7 +8,7 @@ use kube::{Client, Resource};
 use tokio::sync::mpsc;
 
 use crate::api::relocation::NodeRelocation;
-use crate::plan::{Action, NodeHandle, Note, Restore};
+use crate::plan::{Action, Leftover, NodeHandle, Note, Restore};
 use crate::world::{PodRef, Uid, WorkloadRef};
 
 /// The API server refuses notes over 1 kB.
@@ -131,6 +131,20 @@ impl Events {
                 | Restore::UncheapenPod { .. }
                 | Restore::DeletePlaceholder { .. },
             ) => {}
+        }
+    }
+
+    /// An event on a node that a sweep has released. What else a sweep restores is not told by events: those of pods and Deployments
+    /// would be in their namespaces, where relocator may not write any.
+    pub fn swept(&self, leftover: &Leftover) {
+        if let Restore::ReleaseNode { node, .. } = &leftover.restore {
+            let text = format!(
+                "taken away, as the relocation exists no more: {}, of NodeRelocation {}",
+                leftover.what(),
+                leftover.of
+            );
+            let event = event(EventType::Normal, "RelocationReleased", "Sweep", text, None);
+            self.send(event, node_reference(node.name.as_str(), Some(&node.uid)));
         }
     }
 
