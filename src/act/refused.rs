@@ -18,8 +18,16 @@ pub enum ActError {
     #[error("no answer within {} s", .0.as_secs())]
     Deadline(Duration),
     /// The API server, or the way to it, said no.
-    #[error(transparent)]
-    Api(kube::Error),
+    #[error("{}", in_words(.0))]
+    Api(#[source] kube::Error),
+}
+
+/// What the API server said, without the rest of its answer.
+fn in_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
 }
 
 impl ActError {
@@ -51,7 +59,7 @@ pub(super) fn refusal(
             let kind = kind(action, status);
             (kind, status.message.clone(), asked_pause(status))
         }
-        ActError::Api(error) => (RefusalKind::Failed, error.to_string(), None),
+        ActError::Api(_) => (RefusalKind::Failed, error.to_string(), None),
     };
     let doubling = SHORTEST.saturating_mul(1 << attempts.min(5)).min(LONGEST);
     let pause = pause.unwrap_or(match kind {

@@ -158,9 +158,13 @@ fn held_by<'a>(seen: &'a Leftovers, restore: &Restore) -> Option<&'a str> {
 }
 
 impl Leftover {
-    /// What is taken away, in words.
+    /// What is taken away, and of which relocation, in words.
     #[must_use]
     pub fn what(&self) -> String {
+        format!("{}, of {}", self.marks(), relocation(&self.of))
+    }
+
+    fn marks(&self) -> String {
         let text = |still_ours: &bool, what: &str| {
             if *still_ours {
                 what.to_owned()
@@ -206,8 +210,7 @@ fn relocation(of: &ClaimValue) -> String {
 
 impl fmt::Display for Leftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (object, what) = (self.restore.object(), self.what());
-        write!(f, "{object}: {what}, of {}", relocation(&self.of))
+        write!(f, "{}: {}", self.restore.object(), self.what())
     }
 }
 

@@ -138,11 +138,7 @@ impl Events {
     /// would be in their namespaces, where relocator may not write any.
     pub fn swept(&self, leftover: &Leftover) {
         if let Restore::ReleaseNode { node, .. } = &leftover.restore {
-            let text = format!(
-                "taken away, as the relocation exists no more: {}, of NodeRelocation {}",
-                leftover.what(),
-                leftover.of
-            );
+            let text = format!("taken away: {}, which exists no more", leftover.what());
             let event = event(EventType::Normal, "RelocationReleased", "Sweep", text, None);
             self.send(event, node_reference(node.name.as_str(), Some(&node.uid)));
         }

@@ -19,4 +19,5 @@ mod oracle;
 mod random;
 mod stages;
 mod strategies;
+mod sweep;
 mod toy;
