@@ -13,7 +13,7 @@ use kube::api::{ListParams, ObjectList, PartialObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::{deadline, karpenter};
+use super::{deadline, karpenter, serves_karpenter};
 use crate::api::keys;
 use crate::api::relocation::NodeRelocation;
 use crate::plan;
@@ -162,6 +162,10 @@ async fn complete(client: &Client, seen: &mut Leftovers) -> Result<(), Unknown> 
 
 /// Karpenter's `NodeClaims`: a node whose claim is in deletion is on its way out. `None` where they are not served.
 async fn node_claims(client: &Client) -> Result<Option<Karpenter>, Unknown> {
+    // Asked before: where there is no such resource, a list of it is forbidden to whoever has no right to it.
+    if !serves_karpenter(client).await? {
+        return Ok(None);
+    }
     let api = karpenter(client, "NodeClaim", "nodeclaims");
     let mut claims = BTreeMap::new();
     let take = |object| {
@@ -170,9 +174,9 @@ async fn node_claims(client: &Client) -> Result<Option<Karpenter>, Unknown> {
         }
     };
     let page = |params| list(&api, params);
-    let params = ListParams::default();
-    let is_served = pages("nodeclaims.karpenter.sh", params, page, take).await?;
-    Ok(is_served.then(|| Karpenter {
+    const WHAT: &str = "nodeclaims.karpenter.sh";
+    served(WHAT, pages(WHAT, ListParams::default(), page, take).await?)?;
+    Ok(Some(Karpenter {
         claims: Arc::new(claims),
         ..Karpenter::default()
     }))

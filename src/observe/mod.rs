@@ -35,6 +35,8 @@ const FIRST_LISTS: Duration = Duration::from_secs(10);
 const NO_KARPENTER: Duration = Duration::from_secs(15);
 /// How long what placeholders need is believed while a relocation is being planned.
 const SETUP: Duration = Duration::from_secs(5);
+/// Karpenter's API, in the version that is read.
+const KARPENTER: &str = "karpenter.sh/v1";
 /// Deadline of one fresh read.
 const FRESH_READ: Duration = Duration::from_secs(10);
 
@@ -323,7 +325,7 @@ impl Feeds {
                 convert::attachment,
             ),
             karpenter: Mutex::new(KarpenterFeeds::Unknown(Unknown {
-                what: "karpenter.sh/v1".into(),
+                what: KARPENTER.into(),
                 why: "not asked yet".into(),
                 forbidden: false,
             })),
@@ -391,6 +393,18 @@ impl Taker<'_> {
     }
 }
 
+/// Asks the API server whether it serves Karpenter's objects.
+async fn serves_karpenter(client: &Client) -> Result<bool, Unknown> {
+    let resources = deadline(KARPENTER, async {
+        match client.list_api_group_resources(KARPENTER).await {
+            // Plain text answers for a group that is not served: no Status, only the code.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            answer => answer.map(|list| list.resources),
+        }
+    });
+    Ok(resources.await?.iter().any(|r| r.name == "nodeclaims"))
+}
+
 /// A kind of Karpenter's objects.
 fn karpenter(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("karpenter.sh", "v1", kind);
@@ -408,20 +422,8 @@ impl KarpenterFeeds {
             Self::Absent(since) if since.elapsed() < NO_KARPENTER => return,
             Self::Absent(_) | Self::Unknown(_) => {}
         }
-        let unknown = |why: String, forbidden| {
-            Self::Unknown(Unknown {
-                what: "karpenter.sh/v1".into(),
-                why,
-                forbidden,
-            })
-        };
-        let answer = tokio::time::timeout(
-            FRESH_READ,
-            client.list_api_group_resources("karpenter.sh/v1"),
-        )
-        .await;
-        *self = match answer {
-            Ok(Ok(list)) if list.resources.iter().any(|r| r.name == "nodeclaims") => {
+        *self = match serves_karpenter(client).await {
+            Ok(true) => {
                 let claims = karpenter(client, "NodeClaim", "nodeclaims");
                 let pools = karpenter(client, "NodePool", "nodepools");
                 Self::Open {
@@ -439,17 +441,8 @@ impl KarpenterFeeds {
                     )),
                 }
             }
-            Ok(Ok(_)) => Self::Absent(Instant::now()),
-            // Plain text answers for a group that is not served: no Status, only the code.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Self::Absent(Instant::now()),
-            Ok(Err(kube::Error::Api(status))) => {
-                unknown(status.message.clone(), status.is_forbidden())
-            }
-            Ok(Err(error)) => unknown(error.to_string(), false),
-            Err(_) => unknown(
-                format!("no answer within {} s", FRESH_READ.as_secs()),
-                false,
-            ),
+            Ok(false) => Self::Absent(Instant::now()),
+            Err(unknown) => Self::Unknown(unknown),
         };
     }
 

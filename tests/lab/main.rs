@@ -24,5 +24,6 @@ mod forbidden;
 mod leaders;
 mod several;
 mod stopping;
+mod sweep;
 mod uncordoned;
 mod undo;
