@@ -54,12 +54,11 @@ pub(super) fn refusal(
 ) -> Option<Refusal> {
     let (kind, message, pause) = match error {
         ActError::NotLeader => return None,
-        ActError::Deadline(_) => (RefusalKind::Failed, error.to_string(), None),
         ActError::Api(kube::Error::Api(status)) => {
             let kind = kind(action, status);
             (kind, status.message.clone(), asked_pause(status))
         }
-        ActError::Api(_) => (RefusalKind::Failed, error.to_string(), None),
+        ActError::Deadline(_) | ActError::Api(_) => (RefusalKind::Failed, error.to_string(), None),
     };
     let doubling = SHORTEST.saturating_mul(1 << attempts.min(5)).min(LONGEST);
     let pause = pause.unwrap_or(match kind {

@@ -162,6 +162,7 @@ async fn complete(client: &Client, seen: &mut Leftovers) -> Result<(), Unknown> 
 
 /// Karpenter's `NodeClaims`: a node whose claim is in deletion is on its way out. `None` where they are not served.
 async fn node_claims(client: &Client) -> Result<Option<Karpenter>, Unknown> {
+    const WHAT: &str = "nodeclaims.karpenter.sh";
     // Asked before: where there is no such resource, a list of it is forbidden to whoever has no right to it.
     if !serves_karpenter(client).await? {
         return Ok(None);
@@ -174,7 +175,6 @@ async fn node_claims(client: &Client) -> Result<Option<Karpenter>, Unknown> {
         }
     };
     let page = |params| list(&api, params);
-    const WHAT: &str = "nodeclaims.karpenter.sh";
     served(WHAT, pages(WHAT, ListParams::default(), page, take).await?)?;
     Ok(Some(Karpenter {
         claims: Arc::new(claims),

@@ -132,3 +132,6 @@ async fn once(sweeper: &Sweeper, events: &Events) -> bool {
     }
     swept.is_clean()
 }
+
+#[cfg(test)]
+mod tests;
