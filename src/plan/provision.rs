@@ -14,7 +14,7 @@ use super::draft::Draft;
 use super::gates;
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, Placeholder, moving, protect};
+use super::{Action, Placeholder, Restore, moving, protect};
 
 /// How the places stand.
 struct Tally {
@@ -129,7 +129,7 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
     for placeholder in &scene.placeholders {
         let useless = placeholder.finished || gates::is_lost(scene, placeholder);
         if useless && !placeholder.terminating {
-            draft.act(Action::DeletePlaceholder {
+            draft.restore(Restore::DeletePlaceholder {
                 pod: placeholder.reference.clone(),
             });
         }
@@ -149,7 +149,7 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
             surplus = true;
             have.sort_by_key(|p| stands_for_one_of(p, work));
             for placeholder in have.iter().take(too_many) {
-                draft.act(Action::DeletePlaceholder {
+                draft.restore(Restore::DeletePlaceholder {
                     pod: placeholder.reference.clone(),
                 });
             }

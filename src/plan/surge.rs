@@ -4,22 +4,27 @@
 //! the same write as a mark that says from where to where; a count that is neither is somebody else's, and stays.
 
 use crate::api::keys;
-use crate::world::{Deployment, SurgeMark};
+use crate::world::{Deployment, SurgeMark, Uid};
 
-use super::Action;
 use super::draft::Draft;
 use super::gates::{self, Hold};
 use super::moving::{self, Slots};
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
 use super::system;
+use super::{Action, Restore};
 
 /// The mark of a surge of ours that is under way.
 pub(super) fn ours<'a>(scene: &Scene<'_>, deployment: &'a Deployment) -> Option<&'a SurgeMark> {
+    of(&scene.claim.uid, deployment)
+}
+
+/// The mark of a surge that is under way for the relocation of that UID.
+pub(super) fn of<'a>(relocation: &Uid, deployment: &'a Deployment) -> Option<&'a SurgeMark> {
     deployment
         .surge
         .as_ref()
-        .filter(|mark| mark.relocation == scene.claim.uid)
+        .filter(|mark| mark.relocation == *relocation)
 }
 
 /// Records the count that the surge goes back to, or that there is none.
@@ -80,11 +85,10 @@ pub(super) fn raise(
     };
     cheapen(scene, draft, work);
     record(draft, work, Some(mark.from));
-    draft.act(Action::Scale {
+    draft.act(Action::Surge {
         workload: work.reference.clone(),
         resource_version: deployment.resource_version.clone(),
-        replicas: Some(mark.to),
-        mark: Some(mark),
+        mark,
     });
     Ok(())
 }
@@ -108,11 +112,11 @@ pub(super) fn raised(
         && deployment.available as usize + sick >= mark.to as usize;
     if deployment.replicas != mark.to {
         // Somebody else has set another count since: theirs holds, and the costs let it take the right pods.
-        draft.act(unmark(deployment, None));
+        draft.restore(end(deployment, None));
         return;
     }
     if all_there && !costs_missing {
-        draft.act(unmark(deployment, Some(mark.from)));
+        draft.restore(end(deployment, Some(mark.from)));
         return;
     }
     let why = deployment.failure.clone();
@@ -125,12 +129,11 @@ pub(super) fn raised(
 }
 
 /// Ends the surge: with a count it goes back to, or with the count that somebody else has set.
-pub(super) fn unmark(deployment: &Deployment, replicas: Option<u32>) -> Action {
-    Action::Scale {
+pub(super) fn end(deployment: &Deployment, replicas: Option<u32>) -> Restore {
+    Restore::EndSurge {
         workload: deployment.reference.clone(),
         resource_version: deployment.resource_version.clone(),
         replicas,
-        mark: None,
     }
 }
 

@@ -6,15 +6,15 @@ use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::{DynamicObject, Selector};
 use serde_json::Value;
 
 use super::{
-    Attachment, Budget, ClaimValue, DaemonSet, Deployment, Marks, Node, NodeClaim, NodeName,
-    NodePool, OwnerReference, PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy, Shape,
-    StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
+    Attachment, Budget, ClaimValue, DaemonSet, Deployment, Detached, Marks, Node, NodeClaim,
+    NodeName, NodePool, OwnerReference, PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy,
+    Shape, StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
 };
 use crate::api::keys;
 
@@ -161,21 +161,61 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
     })
 }
 
-fn placeholder(meta: &ObjectMeta) -> Option<PlaceholderLabel> {
-    if meta.namespace.as_deref() != Some(keys::PLACEHOLDER_NAMESPACE) {
+/// A node of which only the metadata was read: it says nothing of a cordon.
+#[must_use]
+pub fn node_metadata(meta: ObjectMeta) -> Option<Node> {
+    node(&core::Node {
+        metadata: meta,
+        ..core::Node::default()
+    })
+}
+
+/// A pod of which only the metadata was read: on no node, not Ready, without requests.
+#[must_use]
+pub fn pod_metadata(meta: ObjectMeta) -> Option<Pod> {
+    pod(&core::Pod {
+        metadata: meta,
+        spec: Some(core::PodSpec::default()),
+        ..core::Pod::default()
+    })
+}
+
+/// A placeholder without a relocation as its owner, unless it is on its way out.
+#[must_use]
+pub fn detached(meta: &ObjectMeta) -> Option<Detached> {
+    let (name, uid) = identity(meta)?;
+    let namespace = placeholder_namespace(meta)?;
+    let relocation = meta.labels.as_ref()?.get(keys::RELOCATION_LABEL)?.clone();
+    if relocation_owner(meta).is_some() || meta.deletion_timestamp.is_some() {
         return None;
     }
+    let pod = PodRef {
+        namespace: namespace.to_owned(),
+        name,
+        uid,
+    };
+    Some(Detached { pod, relocation })
+}
+
+fn placeholder_namespace(meta: &ObjectMeta) -> Option<&str> {
+    let namespace = meta.namespace.as_deref();
+    namespace.filter(|n| *n == keys::PLACEHOLDER_NAMESPACE)
+}
+
+fn relocation_owner(meta: &ObjectMeta) -> Option<&meta::OwnerReference> {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.find(|o| o.kind == keys::KIND && o.api_version.starts_with(keys::GROUP))
+}
+
+fn placeholder(meta: &ObjectMeta) -> Option<PlaceholderLabel> {
+    placeholder_namespace(meta)?;
     let label = |key: &str| {
         meta.labels
             .as_ref()
             .and_then(|l| l.get(key))
             .map(|v| Uid::from(v.as_str()))
     };
-    let owner = meta
-        .owner_references
-        .iter()
-        .flatten()
-        .find(|o| o.kind == "NodeRelocation" && o.api_version.starts_with(keys::GROUP))?;
+    let owner = relocation_owner(meta)?;
     Some(PlaceholderLabel {
         relocation: owner.uid.as_str().into(),
         pod: label(keys::POD_UID_LABEL)?,

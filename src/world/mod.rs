@@ -4,6 +4,7 @@
 //! Whatever could not be read is not in here at all: see [`Sight::Unknown`].
 
 pub mod convert;
+mod leftovers;
 pub mod quantity;
 mod refs;
 mod refusal;
@@ -17,6 +18,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
 use kube::core::{Selector, SelectorExt};
 
 use crate::api::relocation::NodeRelocation;
+pub use leftovers::{Detached, Leftovers};
 use quantity::Quantities;
 pub use refs::{
     ActionKey, ClaimValue, NodeName, OwnerReference, PodRef, SurgeMark, Uid, WorkloadKind,

@@ -25,5 +25,6 @@ mod forbidden;
 mod leaders;
 mod several;
 mod stopping;
+mod sweep;
 mod uncordoned;
 mod undo;

@@ -21,4 +21,5 @@ mod random;
 mod stages;
 mod strategies;
 mod system;
+mod sweep;
 mod toy;

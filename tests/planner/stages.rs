@@ -263,15 +263,7 @@ fn deleted_in_any_stage_it_only_puts_back() {
         );
         for _ in 0..40 {
             for action in toy.step().actions {
-                let restores = matches!(
-                    action,
-                    Action::ReleaseNode { .. }
-                        | Action::UnprotectPod { .. }
-                        | Action::DeletePlaceholder { .. }
-                        | Action::Scale { mark: None, .. }
-                        | Action::UncheapenPod { .. }
-                        | Action::RemoveFinalizer
-                );
+                let restores = matches!(action, Action::Restore(_) | Action::RemoveFinalizer);
                 assert!(restores, "deleted in {stage}: {action:?}");
             }
         }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use relocator::api::keys;
 use relocator::api::relocation::{NodeRelocation, NodeRelocationSpec};
 use relocator::api::status::NodeRelocationStatus;
-use relocator::plan::{self, Action, Plan};
+use relocator::plan::{self, Action, Plan, Restore};
 use relocator::world::{
     Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Marks, Node, NodeClaim,
     NodeName, NodePool, OwnerReference, PlaceholderLabel, PlaceholderSetup, Pod, PodRef,
@@ -456,18 +456,6 @@ impl Toy {
     pub(crate) fn carry_out(&mut self, action: &Action) -> bool {
         let claim = Self::claim();
         let version = self.next_version();
-        let same_node = |toy: &Self, handle: &plan::NodeHandle| {
-            toy.cluster
-                .nodes
-                .get(&handle.uid)
-                .is_some_and(|n| n.resource_version == handle.resource_version)
-        };
-        let same_pod = |toy: &Self, handle: &plan::PodHandle| {
-            toy.cluster
-                .pods
-                .get(&handle.pod.uid)
-                .is_some_and(|p| p.resource_version == handle.resource_version)
-        };
         match action {
             Action::AddFinalizer => {
                 self.relocation.metadata.finalizers = Some(vec![keys::FINALIZER.into()]);
@@ -477,9 +465,8 @@ impl Toy {
             }
             Action::ClaimNode { node, .. }
             | Action::ProtectNode { node }
-            | Action::Cordon { node }
-            | Action::ReleaseNode { node, .. } => {
-                if !same_node(self, node) {
+            | Action::Cordon { node } => {
+                if !self.is_current(node) {
                     return false;
                 }
                 let node = self.node_mut(&node.uid);
@@ -500,27 +487,11 @@ impl Toy {
                         node.unschedulable = true;
                         node.marks.cordoned_by = Some(claim);
                     }
-                    Action::ReleaseNode {
-                        unprotect,
-                        uncordon,
-                        ..
-                    } => {
-                        node.marks.claimed_by = None;
-                        node.marks.protected_by = None;
-                        node.marks.cordoned_by = None;
-                        node.unschedulable &= !uncordon;
-                        if *unprotect {
-                            node.marks.do_not_disrupt = None;
-                        }
-                    }
                     _ => unreachable!(),
                 }
             }
-            Action::ProtectPod { pod }
-            | Action::UnprotectPod { pod, .. }
-            | Action::CheapenPod { pod }
-            | Action::UncheapenPod { pod, .. } => {
-                if !same_pod(self, pod) {
+            Action::ProtectPod { pod } | Action::CheapenPod { pod } => {
+                if !self.is_current_pod(pod) {
                     return false;
                 }
                 let pod = self.pod_mut(&pod.pod.uid);
@@ -530,21 +501,9 @@ impl Toy {
                         pod.marks.do_not_disrupt = Some("true".into());
                         pod.marks.protected_by = Some(claim);
                     }
-                    Action::UnprotectPod { still_ours, .. } => {
-                        pod.marks.protected_by = None;
-                        if *still_ours {
-                            pod.marks.do_not_disrupt = None;
-                        }
-                    }
                     Action::CheapenPod { .. } => {
                         pod.marks.deletion_cost = Some(keys::DELETION_COST_VALUE.into());
                         pod.marks.costed_by = Some(claim);
-                    }
-                    Action::UncheapenPod { still_ours, .. } => {
-                        pod.marks.costed_by = None;
-                        if *still_ours {
-                            pod.marks.deletion_cost = None;
-                        }
                     }
                     _ => unreachable!(),
                 }
@@ -566,9 +525,6 @@ impl Toy {
                 let pod = self.pod_mut(&uid);
                 pod.placeholder = Some(label);
                 pod.reference.namespace = keys::PLACEHOLDER_NAMESPACE.into();
-            }
-            Action::DeletePlaceholder { pod } => {
-                Arc::make_mut(&mut self.cluster.pods).remove(&pod.uid);
             }
             Action::Evict { pod, .. } => {
                 let covered: Vec<_> = match self.cluster.pods.get(&pod.uid) {
@@ -593,7 +549,7 @@ impl Toy {
                 resource_version,
                 ..
             }
-            | Action::Scale {
+            | Action::Surge {
                 workload,
                 resource_version,
                 ..
@@ -609,9 +565,9 @@ impl Toy {
                     Action::Restart { restarted_at, .. } => {
                         deployment.restarted_at = Some(restarted_at.clone());
                     }
-                    Action::Scale { replicas, mark, .. } => {
-                        deployment.replicas = replicas.unwrap_or(deployment.replicas);
-                        deployment.surge.clone_from(mark);
+                    Action::Surge { mark, .. } => {
+                        deployment.replicas = mark.to;
+                        deployment.surge = Some(mark.clone());
                     }
                     _ => unreachable!(),
                 }
@@ -622,6 +578,79 @@ impl Toy {
                     Some(claim) => Arc::make_mut(claim).deleting = true,
                     None => return false,
                 }
+            }
+            Action::Restore(restore) => return self.take_away(restore),
+        }
+        self.count_budgets();
+        true
+    }
+
+    fn is_current(&self, node: &plan::NodeHandle) -> bool {
+        let there = self.cluster.nodes.get(&node.uid);
+        there.is_some_and(|n| n.resource_version == node.resource_version)
+    }
+
+    fn is_current_pod(&self, pod: &plan::PodHandle) -> bool {
+        let there = self.cluster.pods.get(&pod.pod.uid);
+        there.is_some_and(|p| p.resource_version == pod.resource_version)
+    }
+
+    /// As [`Self::carry_out`].
+    pub(crate) fn take_away(&mut self, restore: &Restore) -> bool {
+        let version = self.next_version();
+        match restore {
+            Restore::ReleaseNode {
+                node,
+                marks,
+                unprotect,
+                uncordon,
+            } => {
+                if !self.is_current(node) {
+                    return false;
+                }
+                let node = self.node_mut(&node.uid);
+                node.resource_version = version;
+                node.marks.claimed_by.take_if(|_| marks.claim);
+                node.marks.protected_by.take_if(|_| marks.protection);
+                node.marks.cordoned_by.take_if(|_| marks.cordon);
+                node.marks.do_not_disrupt.take_if(|_| *unprotect);
+                node.unschedulable &= !uncordon;
+            }
+            Restore::UnprotectPod { pod, still_ours } => {
+                if !self.is_current_pod(pod) {
+                    return false;
+                }
+                let pod = self.pod_mut(&pod.pod.uid);
+                pod.resource_version = version;
+                pod.marks.protected_by = None;
+                pod.marks.do_not_disrupt.take_if(|_| *still_ours);
+            }
+            Restore::UncheapenPod { pod, still_ours } => {
+                if !self.is_current_pod(pod) {
+                    return false;
+                }
+                let pod = self.pod_mut(&pod.pod.uid);
+                pod.resource_version = version;
+                pod.marks.costed_by = None;
+                pod.marks.deletion_cost.take_if(|_| *still_ours);
+            }
+            Restore::DeletePlaceholder { pod } => {
+                Arc::make_mut(&mut self.cluster.pods).remove(&pod.uid);
+            }
+            Restore::EndSurge {
+                workload,
+                resource_version,
+                replicas,
+            } => {
+                let there = self.cluster.deployments.get(&workload.uid);
+                if there.is_none_or(|d| d.resource_version != *resource_version) {
+                    return false;
+                }
+                let deployment = self.deployment_mut(&workload.name);
+                deployment.resource_version = version;
+                deployment.observed = false;
+                deployment.replicas = replicas.unwrap_or(deployment.replicas);
+                deployment.surge = None;
             }
         }
         self.count_budgets();
