@@ -20,7 +20,7 @@ pub enum Sort {
     Crashes,
     /// Watches lag, lose changes, tell them twice, break off.
     Watches,
-    /// Two operators that both believe that they lead.
+    /// Two operators that take turns in the middle of what they do, or both believe that they lead.
     TwoOperators,
     /// People and programs interfere.
     Adversary,
@@ -62,6 +62,8 @@ impl fmt::Display for Sort {
 pub struct Profile {
     pub sort: Sort,
     pub operators: usize,
+    /// One at a time leads, and they take turns; otherwise all of them believe that they lead.
+    pub turns: bool,
     pub single: Option<(usize, Fault)>,
     pub rate: f64,
     pub kinds: Vec<Fault>,
@@ -81,6 +83,7 @@ impl Profile {
         Self {
             sort: Sort::Calm,
             operators: 1,
+            turns: true,
             single: None,
             rate: 0.0,
             kinds: Fault::ALL.to_vec(),
@@ -123,7 +126,10 @@ impl Profile {
                 profile.kinds = vec![Fault::CrashBefore, Fault::CrashAfter];
             }
             Sort::Watches => profile.watches(rng),
-            Sort::TwoOperators => profile.operators = 2,
+            Sort::TwoOperators => {
+                profile.operators = 2;
+                profile.turns = rng.f64() < 0.7;
+            }
             Sort::Adversary => profile.adversary(rng),
             Sort::Everything => {
                 profile.requests(rng);

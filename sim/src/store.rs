@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use lab::judge::{AuditEvent, Cause};
 use relocator::clock::Clock;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::json::{at, list, merge, number, set, text};
 use crate::resource::Resource;
@@ -107,7 +107,8 @@ pub struct Store {
     /// The last revision of each resource: whether a controller has anything new to see.
     touched: [u64; Resource::ALL.len()],
     audit: Vec<AuditEvent>,
-    told: watch::Sender<u64>,
+    /// Not a watch channel: those wake their waiters in a random order.
+    told: Arc<Notify>,
 }
 
 /// What a write came to.
@@ -125,7 +126,7 @@ impl Store {
             changes: Vec::new(),
             touched: Default::default(),
             audit: Vec::new(),
-            told: watch::Sender::new(0),
+            told: Arc::default(),
         }
     }
 
@@ -158,10 +159,10 @@ impl Store {
             .unwrap_or_default()
     }
 
-    /// Tells of every new revision.
+    /// Notified at every new revision: all that wait then.
     #[must_use]
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
-        self.told.subscribe()
+    pub fn news(&self) -> Arc<Notify> {
+        Arc::clone(&self.told)
     }
 
     /// Every change so far.
@@ -397,7 +398,7 @@ impl Store {
             object: Arc::clone(&object),
             line,
         });
-        self.told.send_replace(self.revision);
+        self.told.notify_waiters();
         object
     }
 }

@@ -1,5 +1,6 @@
 //! The connection of one operator to the simulated API server, as a tower service: latency, faults, watches. Decides nothing.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::fault::{Fault, Faults, Lag, Mutant};
@@ -30,6 +31,8 @@ const NETWORK: u64 = 12;
 const NEWS: u64 = 40;
 /// The API server ends watches by itself after the time that the client names, in seconds; this is kube's.
 const WATCH: u64 = 290;
+/// The longest silence that the clients of the operator put up with (see its `main`): longer than a watch.
+const SILENCE: Duration = Duration::from_secs(300);
 /// A watch that has lost a change breaks off so much later.
 const LOST: Duration = Duration::from_secs(20);
 
@@ -83,18 +86,19 @@ pub struct Wire {
     pub life: Arc<Life>,
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, Never>>;
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Nothing goes wrong but by a fault of the simulation, and those are answers.
+/// The connection of a request that got no answer, as the client gives it up.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-pub enum Never {}
+#[error("no answer (simulated)")]
+pub struct NoAnswer;
 
 impl tower::Service<Request<Body>> for Wire {
     type Response = Answer;
-    type Error = Never;
-    type Future = BoxFuture<'static, Result<Answer, Never>>;
+    type Error = NoAnswer;
+    type Future = BoxFuture<'static, Result<Answer, NoAnswer>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Never>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
         Poll::Ready(Ok(()))
     }
 
@@ -103,16 +107,16 @@ impl tower::Service<Request<Body>> for Wire {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let body = body.collect_bytes().await.unwrap_or_default();
-            Ok(wire.exchange(&parts.method, &parts.uri, &body).await)
+            wire.exchange(&parts.method, &parts.uri, &body).await
         })
     }
 }
 
 impl Wire {
-    async fn exchange(&self, method: &http::Method, uri: &http::Uri, body: &[u8]) -> Answer {
+    async fn exchange(&self, method: &http::Method, uri: &http::Uri, body: &[u8]) -> Result<Answer, NoAnswer> {
         let Some(mut call) = Call::read(method, uri, body) else {
             let message = format!("the simulation does not serve {method} {uri}");
-            return refused(&Refusal::new(404, "NotFound", message), None);
+            return Ok(refused(&Refusal::new(404, "NotFound", message), None));
         };
         let (fault, there, back) = {
             let mut faults = lock(&self.shared.faults);
@@ -122,10 +126,10 @@ impl Wire {
         tracing::trace!(agent = self.life.agent, %call, ?fault, "request");
         match fault {
             Some(Fault::CrashBefore) => self.dies().await,
-            Some(Fault::LostBefore) => std::future::pending().await,
+            Some(Fault::LostBefore) => return Self::silence().await,
             Some(Fault::Answer(code, wait)) => {
                 tokio::time::sleep(there + back).await;
-                return self.after_fault(&call, code, wait);
+                return Ok(self.after_fault(&call, code, wait));
             }
             Some(Fault::LostAfter | Fault::CrashAfter) | None => {}
         }
@@ -136,13 +140,13 @@ impl Wire {
         if call.verb == Verb::Watch
             && let Target::Objects(resource) = call.target
         {
-            return self.watch(resource, &call);
+            return Ok(self.watch(resource, &call));
         }
         let mutant = lock(&self.shared.faults).mutant;
         if let Some(mutant) = mutant
             && let Some(answer) = mutate(mutant, &mut call)
         {
-            return ok(&answer);
+            return Ok(ok(&answer));
         }
         let answer = {
             let mut store = lock(&self.shared.store);
@@ -158,14 +162,20 @@ impl Wire {
         };
         match fault {
             Some(Fault::CrashAfter) => self.dies().await,
-            Some(Fault::LostAfter) => std::future::pending().await,
+            Some(Fault::LostAfter) => return Self::silence().await,
             _ => {}
         }
         tokio::time::sleep(back).await;
-        match answer {
+        Ok(match answer {
             Ok(object) => ok(&object),
             Err(refusal) => refused(&refusal, None),
-        }
+        })
+    }
+
+    /// Until the client gives the connection up. Who has a deadline of their own does not wait so long.
+    async fn silence() -> Result<Answer, NoAnswer> {
+        tokio::time::sleep(SILENCE).await;
+        Err(NoAnswer)
     }
 
     async fn dies(&self) {
@@ -197,7 +207,7 @@ impl Wire {
     fn watch(&self, resource: Resource, call: &Call) -> Answer {
         let since = call.query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
         let (told, latency) = {
-            let told = lock(&self.shared.store).subscribe();
+            let told = lock(&self.shared.store).news();
             (told, lock(&self.shared.faults).latency(NEWS))
         };
         let watching = Watching {
@@ -257,7 +267,7 @@ struct Watching {
     since: u64,
     /// The place in the store's changes from which on nothing has been looked at.
     next: usize,
-    told: watch::Receiver<u64>,
+    told: Arc<Notify>,
     latency: Duration,
     ends: Instant,
     /// It has lost a change, and breaks off then.
@@ -284,6 +294,10 @@ impl Watching {
             if let Some(line) = self.again.take() {
                 return Some((line, self));
             }
+            let told = Arc::clone(&self.told);
+            let mut news = std::pin::pin!(told.notified());
+            // From here on nothing is missed.
+            news.as_mut().enable();
             match self.step() {
                 Step::Tell(line) => return Some((line, self)),
                 Step::Break => {
@@ -301,7 +315,7 @@ impl Watching {
                     let until = until.min(self.ends);
                     tokio::select! {
                         biased;
-                        told = self.told.changed() => if told.is_err() { return None },
+                        () = news => {}
                         () = tokio::time::sleep_until(until) => {}
                     }
                 }
@@ -370,7 +384,7 @@ impl Watching {
     }
 }
 
-fn response(code: u16, body: UnsyncBoxBody<Bytes, Never>) -> Answer {
+fn response(code: u16, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
     let mut response = Response::new(body);
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     response
@@ -379,7 +393,7 @@ fn response(code: u16, body: UnsyncBoxBody<Bytes, Never>) -> Answer {
     response
 }
 
-fn full(value: &Value) -> UnsyncBoxBody<Bytes, Never> {
+fn full(value: &Value) -> UnsyncBoxBody<Bytes, Infallible> {
     let body = Full::new(Bytes::from(value.to_string()));
     body.map_err(|never| match never {}).boxed_unsync()
 }

@@ -405,6 +405,8 @@ pub enum BlockerReason {
     NodeUnreachable,
     /// A pod is still there although its grace period is over. It is never forced: see to its finalizers, or its node.
     StuckTerminating,
+    /// A pod that was moved has not become Ready on its new node, or has none.
+    ReplacementNotReady,
     /// Somebody lifted the cordon of a selected node. Cordon it again, or delete the relocation.
     Uncordoned,
     /// Somebody undid the restart; it is not repeated. Find who owns the pod template, such as a GitOps tool.
@@ -431,7 +433,7 @@ words!(
     BlockerReason: TooManyNodes, UnknownNodePool, KarpenterNotInstalled, ControlPlaneNode, VirtualNode,
     NodeClaimedByOther, UnmanagedPod, UnsupportedOwner, PdbNeverAllows, SeveralPdbs, OwnerUnhealthy,
     RolloutInProgress, OwnerPaused, ToleratesCordon, PinnedToNode, PriorityClassMissing, NamespaceMissing,
-    PlaceholderRefused, CapacityUnavailable, NodeUnreachable, StuckTerminating, Uncordoned, RestartReverted, RolloutFailed, EvictionDenied, Forbidden,
+    PlaceholderRefused, CapacityUnavailable, NodeUnreachable, StuckTerminating, ReplacementNotReady, Uncordoned, RestartReverted, RolloutFailed, EvictionDenied, Forbidden,
     NotObserved, NodeDeleting, ClaimLost, DeadlineExceeded, RequestFails,
 );
 

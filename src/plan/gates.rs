@@ -1,15 +1,19 @@
 //! The invariants of the design as functions: each says whether one step is allowed now, and if not, what it waits for. Pure.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::world::{Node, Pod, Uid, WorkloadKind, WorkloadRef};
+use crate::world::{
+    Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef,
+};
 
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Selected, Work};
 use super::system;
-use super::treatment::workload_of;
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -175,36 +179,52 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
             shared,
         }))
     };
-    let moves = |other: &Work<'_>| {
-        other.reference.uid != work.reference.uid
-            && (other.on_the_move() > 0 || started.contains(&other.reference.uid))
-    };
     let moving = |pod: &Pod| pod.terminating || (!pod.ready && !pod.finished);
     for budget in scene.budgets_in(namespace) {
         if !own.iter().any(|p| budget.covers(p)) {
             continue;
         }
-        let others = || {
-            let covered = scene.pods_in(namespace).filter(|p| budget.covers(p));
-            covered.filter(|p| !is_own(p))
-        };
-        // Pods that all serve are not enough: a count that was just lowered has yet to take some of them away.
-        let in_motion = |pod: &Pod| workload_of(scene.cluster, pod).is_some_and(|w| rolls(scene, &w));
-        if others().any(moving) || others().any(in_motion) {
-            return waits(budget.to_string());
-        }
-        let other = scene.works.iter().find(|w| {
-            moves(w)
-                && scene
-                    .pods_of(&w.reference.uid)
-                    .iter()
-                    .any(|p| budget.covers(p))
-        });
-        if other.is_some() {
+        let covered = scene.pods_in(namespace).filter(|p| budget.covers(p));
+        // Pods that all serve are not enough: one that is gone has yet to come again, and a count that was lowered has yet to take some.
+        if covered.filter(|p| !is_own(p)).any(moving)
+            || others_in_motion(scene, work, budget, started)
+        {
             return waits(budget.to_string());
         }
     }
     Ok(())
+}
+
+/// Another workload under the budget begins to move, or is about to make or to take away pods: a rollout, a surge, a replica that is
+/// missing, a count that it has not followed yet.
+fn others_in_motion(
+    scene: &Scene<'_>,
+    work: &Work<'_>,
+    budget: &Budget,
+    started: &[Uid],
+) -> bool {
+    let other = |reference: &WorkloadRef, labels: &BTreeMap<String, String>| {
+        reference.uid != work.reference.uid && budget.selects(&reference.namespace, labels)
+    };
+    let begins = |reference: &WorkloadRef| started.contains(&reference.uid);
+    let cluster = scene.cluster;
+    let deployment = |d: &Arc<Deployment>| {
+        let rests = d.surge.is_none() && (d.rolled_out() || d.rests_paused());
+        other(&d.reference, &d.pod_labels) && (begins(&d.reference) || !rests)
+    };
+    let set = |r: &Arc<ReplicaSet>| {
+        let rests = r.observed && r.existing == r.replicas;
+        other(&r.reference, &r.pod_labels)
+            && r.controller.is_none()
+            && (begins(&r.reference) || !rests)
+    };
+    let stateful = |s: &Arc<StatefulSet>| {
+        let rests = s.observed && s.rolled_out && s.available >= s.replicas;
+        other(&s.reference, &s.pod_labels) && (begins(&s.reference) || !rests)
+    };
+    cluster.deployments.values().any(deployment)
+        || cluster.replica_sets.values().any(set)
+        || cluster.stateful_sets.values().any(stateful)
 }
 
 /// Invariant 3: every budget of the workload can spare now as many pods as its restart lets be missing.
@@ -227,25 +247,6 @@ pub(super) fn restart_within_budgets(
         }
     }
     Ok(())
-}
-
-/// The owner is about to make or to take away pods: a rollout, a surge, or a count that it has not followed yet.
-fn rolls(scene: &Scene<'_>, workload: &WorkloadRef) -> bool {
-    let cluster = scene.cluster;
-    match workload.kind {
-        WorkloadKind::Deployment => {
-            let deployment = cluster.deployments.get(&workload.uid);
-            deployment.is_some_and(|d| d.surge.is_some() || !(d.rolled_out() || d.rests_paused()))
-        }
-        WorkloadKind::ReplicaSet => {
-            let set = cluster.replica_sets.get(&workload.uid);
-            set.is_some_and(|r| !r.observed || r.existing != r.replicas)
-        }
-        WorkloadKind::StatefulSet => {
-            let set = cluster.stateful_sets.get(&workload.uid);
-            set.is_some_and(|s| !s.observed || !s.rolled_out)
-        }
-    }
 }
 
 /// Invariant 3: the budget allows the eviction as far as is known. The API server decides; this only saves it from being asked in vain.

@@ -228,6 +228,21 @@ impl Blocker {
         )
     }
 
+    pub(super) fn replacement_not_ready(pod: &Pod, workload: &WorkloadRef) -> Self {
+        let why = match (&pod.node, &pod.unschedulable) {
+            (Some(node), _) => format!("it is on node {node} and does not become Ready"),
+            (None, Some(said)) if !said.is_empty() => format!("no node takes it: {said}"),
+            (None, _) => "no node takes it".to_owned(),
+        };
+        Self::new(
+            BlockerReason::ReplacementNotReady,
+            format!("Pod {}", pod.reference),
+            format!(
+                "{why}; nothing more of {workload} moves until it is Ready, and others go on: see to the pod, or delete the NodeRelocation"
+            ),
+        )
+    }
+
     pub(super) fn stuck_terminating(pod: &Pod) -> Self {
         let node = match &pod.node {
             Some(node) => format!("node {node}"),

@@ -11,7 +11,7 @@ use super::gates::{self, Hold};
 use super::moving::{self, Slots};
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
-use super::system;
+use super::{stuck, system};
 use super::{Action, Restore};
 
 /// The mark of a surge of ours that is under way.
@@ -118,6 +118,9 @@ pub(super) fn raised(
     if all_there && !costs_missing {
         draft.restore(end(deployment, Some(mark.from)));
         return;
+    }
+    if let Some(blocker) = stuck::landing(scene, draft, work) {
+        draft.block(blocker);
     }
     let why = deployment.failure.clone();
     draft.wait(Waiting::Surged {

@@ -1,6 +1,8 @@
 //! Kubernetes objects as world types. Pure and total: what an object lacks becomes the value that forbids acting on it, or the
 //! object is left out when it has no identity.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
@@ -285,6 +287,13 @@ fn restarted_at(template: Option<&core::PodTemplateSpec>) -> Option<String> {
     annotation(template?.metadata.as_ref()?, keys::RESTARTED_AT)
 }
 
+fn pod_labels(template: Option<&core::PodTemplateSpec>) -> BTreeMap<String, String> {
+    template
+        .and_then(|t| t.metadata.as_ref())
+        .and_then(|m| m.labels.clone())
+        .unwrap_or_default()
+}
+
 /// A Deployment.
 #[must_use]
 pub fn deployment(object: &apps::Deployment) -> Option<Deployment> {
@@ -293,6 +302,7 @@ pub fn deployment(object: &apps::Deployment) -> Option<Deployment> {
     let replicas = replicas(spec.replicas);
     Some(Deployment {
         reference: workload(WorkloadKind::Deployment, &object.metadata)?,
+        pod_labels: pod_labels(Some(&spec.template)),
         resource_version: object.metadata.resource_version.clone()?,
         replicas,
         updated: count(status.updated_replicas),
@@ -329,6 +339,7 @@ pub fn replica_set(object: &apps::ReplicaSet) -> Option<ReplicaSet> {
     let status = object.status.clone().unwrap_or_default();
     Some(ReplicaSet {
         reference: workload(WorkloadKind::ReplicaSet, &object.metadata)?,
+        pod_labels: pod_labels(spec.template.as_ref()),
         replicas: replicas(spec.replicas),
         existing: u32::try_from(status.replicas).unwrap_or(0),
         available: count(status.available_replicas),
@@ -350,6 +361,7 @@ pub fn stateful_set(object: &apps::StatefulSet) -> Option<StatefulSet> {
         == Some("OnDelete");
     Some(StatefulSet {
         reference: workload(WorkloadKind::StatefulSet, &object.metadata)?,
+        pod_labels: pod_labels(Some(&spec.template)),
         replicas: replicas(spec.replicas),
         available: count(status.available_replicas),
         observed: observed(&object.metadata, status.observed_generation),

@@ -228,11 +228,14 @@ impl Budget {
     /// Whether the budget covers the pod.
     #[must_use]
     pub fn covers(&self, pod: &Pod) -> bool {
-        self.namespace == pod.reference.namespace
-            && self
-                .selector
-                .as_ref()
-                .is_some_and(|s| s.matches(&pod.labels))
+        self.selects(&pod.reference.namespace, &pod.labels)
+    }
+
+    /// Whether the budget covers pods with these labels in that namespace.
+    #[must_use]
+    pub fn selects(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        let selector = self.selector.as_ref();
+        self.namespace == namespace && selector.is_some_and(|s| s.matches(labels))
     }
 
     /// How many of its pods it could spare if all of them were healthy.

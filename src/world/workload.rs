@@ -1,5 +1,7 @@
 //! Workloads as observed.
 
+use std::collections::BTreeMap;
+
 use super::{OwnerReference, SurgeMark, Uid, WorkloadRef};
 
 /// How a Deployment replaces its pods, with the percentages resolved for its replica count.
@@ -31,6 +33,8 @@ impl RolloutStrategy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
     pub reference: WorkloadRef,
+    /// Labels of the pods that it makes.
+    pub pod_labels: BTreeMap<String, String>,
     pub resource_version: String,
     pub replicas: u32,
     pub updated: u32,
@@ -76,6 +80,8 @@ impl Deployment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaSet {
     pub reference: WorkloadRef,
+    /// Labels of the pods that it makes.
+    pub pod_labels: BTreeMap<String, String>,
     pub replicas: u32,
     /// `status.replicas`: the pods that it has.
     pub existing: u32,
@@ -90,6 +96,8 @@ pub struct ReplicaSet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatefulSet {
     pub reference: WorkloadRef,
+    /// Labels of the pods that it makes.
+    pub pod_labels: BTreeMap<String, String>,
     pub replicas: u32,
     pub available: u32,
     pub observed: bool,

@@ -39,6 +39,10 @@ fn reference(kind: WorkloadKind, name: &str) -> WorkloadRef {
     }
 }
 
+fn labels(app: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("app".to_owned(), app.to_owned())])
+}
+
 pub(crate) fn owner(kind: &str, name: &str, uid: &Uid) -> OwnerReference {
     OwnerReference {
         api_version: "apps/v1".into(),
@@ -192,7 +196,7 @@ impl Toy {
                 uid: uid.clone(),
             },
             resource_version: self.next_version(),
-            labels: BTreeMap::from([("app".to_owned(), app.to_owned())]),
+            labels: labels(app),
             node: node.map(NodeName::from),
             finished: false,
             ready: node.is_some() && !self.sick.iter().any(|s| s == name),
@@ -230,6 +234,7 @@ impl Toy {
             available: replicas,
             observed: true,
             rolled_out: true,
+            pod_labels: labels(name),
             reference,
         };
         Arc::make_mut(&mut self.cluster.stateful_sets)
@@ -253,6 +258,7 @@ impl Toy {
             controller: None,
             surge: None,
             failure: None,
+            pod_labels: labels(name),
             reference,
         };
         let uid = deployment.reference.uid.clone();
@@ -285,6 +291,7 @@ impl Toy {
             observed: true,
             controller: Some(owner("Deployment", &parent.name, &parent.uid)),
             restarted_at,
+            pod_labels: labels(&parent.name),
             reference,
         };
         let uid = set.reference.uid.clone();
