@@ -4,10 +4,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::world::{Node, Pod, Uid};
+use crate::world::{Node, Pod, Uid, WorkloadKind, WorkloadRef};
 
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Selected, Work};
+use super::system;
+use super::treatment::workload_of;
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +41,15 @@ pub(super) fn held(scene: &Scene<'_>, node: &Node) -> Result<(), Hold> {
     }
 }
 
+/// The node, or its `NodeClaim`, is being deleted.
+pub(super) fn is_leaving(scene: &Scene<'_>, node: &Node) -> bool {
+    node.deleting
+        || scene
+            .cluster
+            .claim_of(&node.name)
+            .is_some_and(|c| c.deleting)
+}
+
 /// A node that pods can move to: Ready, initialized, not selected, not cordoned, not on its way out.
 pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
     let initialized = !super::protect::is_karpenters(node)
@@ -46,12 +57,11 @@ pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
             .labels
             .get(keys::INITIALIZED_LABEL)
             .is_some_and(|v| v == "true");
-    let leaving = node.deleting
-        || scene
-            .cluster
-            .claim_of(&node.name)
-            .is_some_and(|c| c.deleting);
-    node.ready && initialized && !leaving && !node.unschedulable && !scene.is_selected(node)
+    node.ready
+        && initialized
+        && !is_leaving(scene, node)
+        && !node.unschedulable
+        && !scene.is_selected(node)
 }
 
 /// The placeholders of the workload that are bound to a node that pods can move to.
@@ -69,6 +79,12 @@ pub(super) fn is_placed(scene: &Scene<'_>, placeholder: &Pod) -> bool {
         .as_ref()
         .and_then(|n| scene.node(n))
         .is_some_and(|n| can_host(scene, n))
+}
+
+/// Bound to a node that is gone or on its way out: no place, and none will come of it.
+pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
+    let node = placeholder.node.as_ref();
+    node.is_some_and(|name| scene.node(name).is_none_or(|n| is_leaving(scene, n)))
 }
 
 /// Invariant 5: no pod leaves before a place for it is ready.
@@ -94,7 +110,10 @@ pub(super) fn places(scene: &Scene<'_>, work: &Work<'_>) -> usize {
 /// Pods that are not Ready on a selected node do not hold up: being moved may be what they need.
 pub(super) fn predecessor_ready(work: &Work<'_>) -> Result<(), Hold> {
     if let Some(stopping) = work.left.iter().find(|p| p.terminating) {
-        return Err(Hold::Wait(Waiting::Stopping(stopping.reference.clone())));
+        return Err(Hold::Wait(Waiting::Stopping {
+            pod: stopping.reference.clone(),
+            finalizers: stopping.finalizers.clone(),
+        }));
     }
     let ready = work
         .left
@@ -142,10 +161,11 @@ pub(super) fn settled(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
     }
 }
 
-/// Invariant 3: workloads that share a budget take turns, and so do all that live in kube-system; whoever moves the other one.
+/// Invariant 3: workloads that share a budget take turns, whoever moves the other one; and so does what the cluster itself lives on.
 ///
 /// `started` are the workloads that begin to move in this pass, which the world does not show yet.
 pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Result<(), Hold> {
+    system::turn(scene, work, started)?;
     let namespace = &work.reference.namespace;
     let own = scene.pods_of(&work.reference.uid);
     let is_own = |pod: &Pod| own.iter().any(|p| p.reference.uid == pod.reference.uid);
@@ -160,23 +180,17 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
             && (other.on_the_move() > 0 || started.contains(&other.reference.uid))
     };
     let moving = |pod: &Pod| pod.terminating || (!pod.ready && !pod.finished);
-    if namespace == "kube-system" {
-        let other = scene
-            .works
-            .iter()
-            .find(|w| w.reference.namespace == *namespace && moves(w));
-        if let Some(other) = other {
-            return waits(format!("namespace kube-system with {}", other.reference));
-        }
-    }
     for budget in scene.budgets_in(namespace) {
         if !own.iter().any(|p| budget.covers(p)) {
             continue;
         }
-        let mut others = scene
-            .pods_in(namespace)
-            .filter(|p| budget.covers(p) && !is_own(p));
-        if others.any(moving) {
+        let others = || {
+            let covered = scene.pods_in(namespace).filter(|p| budget.covers(p));
+            covered.filter(|p| !is_own(p))
+        };
+        // Pods that all serve are not enough: a count that was just lowered has yet to take some of them away.
+        let in_motion = |pod: &Pod| workload_of(scene.cluster, pod).is_some_and(|w| rolls(scene, &w));
+        if others().any(moving) || others().any(in_motion) {
             return waits(budget.to_string());
         }
         let other = scene.works.iter().find(|w| {
@@ -191,6 +205,47 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
         }
     }
     Ok(())
+}
+
+/// Invariant 3: every budget of the workload can spare now as many pods as its restart lets be missing.
+pub(super) fn restart_within_budgets(
+    scene: &Scene<'_>,
+    work: &Work<'_>,
+    missing: u32,
+) -> Result<(), Hold> {
+    let missing = i32::try_from(missing).unwrap_or(i32::MAX);
+    for pod in scene.pods_of(&work.reference.uid) {
+        let budgets = scene.budgets_in(&work.reference.namespace);
+        let mut covering = budgets.filter(|b| b.covers(pod));
+        if let Some(budget) = covering.find(|b| !b.observed || b.disruptions_allowed < missing) {
+            return Err(Hold::Wait(Waiting::Budget {
+                pod: pod.reference.clone(),
+                budget: budget.to_string(),
+                healthy: budget.current_healthy,
+                desired: budget.desired_healthy,
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// The owner is about to make or to take away pods: a rollout, a surge, or a count that it has not followed yet.
+fn rolls(scene: &Scene<'_>, workload: &WorkloadRef) -> bool {
+    let cluster = scene.cluster;
+    match workload.kind {
+        WorkloadKind::Deployment => {
+            let deployment = cluster.deployments.get(&workload.uid);
+            deployment.is_some_and(|d| d.surge.is_some() || !(d.rolled_out() || d.rests_paused()))
+        }
+        WorkloadKind::ReplicaSet => {
+            let set = cluster.replica_sets.get(&workload.uid);
+            set.is_some_and(|r| !r.observed || r.existing != r.replicas)
+        }
+        WorkloadKind::StatefulSet => {
+            let set = cluster.stateful_sets.get(&workload.uid);
+            set.is_some_and(|s| !s.observed || !s.rolled_out)
+        }
+    }
 }
 
 /// Invariant 3: the budget allows the eviction as far as is known. The API server decides; this only saves it from being asked in vain.

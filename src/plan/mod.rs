@@ -20,7 +20,9 @@ mod restore;
 mod scene;
 mod select;
 mod strategy;
+mod stuck;
 mod surge;
+mod system;
 mod sweep;
 mod treatment;
 

@@ -9,7 +9,7 @@ use super::gates::Hold;
 use super::report::{Blocker, Waiting};
 use super::scene::{Owner, Scene, Work};
 use super::treatment::Treatment;
-use super::{drain, evict, protect, provision, restart, restore, strategy, surge};
+use super::{drain, evict, protect, provision, restart, restore, strategy, stuck, surge};
 
 /// Moves what may move now, and takes each node as far as it can go.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
@@ -132,16 +132,19 @@ fn advance(
         Owner::ReplicaSet(_) | Owner::StatefulSet(_) | Owner::Gone => None,
     };
     surge::record(draft, work, surging.map(|mark| mark.from));
-    if surging.is_none() && work.left.is_empty() {
-        return if record.state == WorkloadState::Moved {
-            WorkloadState::Moved
-        } else {
-            arrive(draft, work)
-        };
-    }
     if let (Owner::Deployment(deployment), Some(mark)) = (work.owner, surging) {
         surge::raised(scene, draft, work, deployment, mark);
         return WorkloadState::Moving;
+    }
+    if work.has_moved() {
+        return WorkloadState::Moved;
+    }
+    if let Some(blocker) = stuck::holds(scene, draft, work) {
+        draft.block(blocker);
+        return WorkloadState::Blocked;
+    }
+    if work.left.is_empty() {
+        return arrive(draft, work);
     }
     let outcome = match (record.strategy, work.owner) {
         (MoveStrategy::RolloutRestart, Owner::Deployment(deployment)) => {

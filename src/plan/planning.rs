@@ -57,6 +57,11 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         );
         return;
     }
+    for node in nodes.iter().filter(|n| !n.ready) {
+        if scene.classified(node).iter().any(|(_, t)| t.counts()) {
+            draft.block(Blocker::node_unreachable(&node.name));
+        }
+    }
     pod_blockers(&pods, draft);
     let works = scene.works_of(&pods);
     if works.len() > MAX_WORKLOADS {

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::api::keys;
 use crate::api::status::BlockerReason;
 use crate::world::{
-    Budget, NodeClaim, NodeName, PodRef, Refusal, RefusalKind, Unknown, WorkloadRef,
+    Budget, NodeClaim, NodeName, Pod, PodRef, Refusal, RefusalKind, Unknown, WorkloadRef,
 };
 
 use super::Action;
@@ -220,6 +220,36 @@ impl Blocker {
         )
     }
 
+    pub(super) fn node_unreachable(name: &NodeName) -> Self {
+        Self::new(
+            BlockerReason::NodeUnreachable,
+            format!("Node {name}"),
+            "it is not Ready, so whether its pods still run is not known: nothing is forced, and their workloads wait until it is Ready again; delete the Node only when its machine is surely off",
+        )
+    }
+
+    pub(super) fn stuck_terminating(pod: &Pod) -> Self {
+        let node = match &pod.node {
+            Some(node) => format!("node {node}"),
+            None => "no node".to_owned(),
+        };
+        let message = if pod.finalizers.is_empty() {
+            format!(
+                "its grace period is over and {node} has not reported its end; it is waited for and never forced: look at the kubelet of {node}"
+            )
+        } else {
+            format!(
+                "its grace period is over and its finalizers keep it ({}); it is waited for and never forced: see to what has set them",
+                pod.finalizers.join(", ")
+            )
+        };
+        Self::new(
+            BlockerReason::StuckTerminating,
+            format!("Pod {}", pod.reference),
+            message,
+        )
+    }
+
     pub(super) fn uncordoned(name: &NodeName) -> Self {
         Self::new(
             BlockerReason::Uncordoned,
@@ -385,7 +415,15 @@ pub enum Waiting {
         replicas: usize,
     },
     Settling(WorkloadRef),
-    Stopping(PodRef),
+    Stopping {
+        pod: PodRef,
+        finalizers: Vec<String>,
+    },
+    /// The node of a pod is gone: Kubernetes removes such pods after a while.
+    Orphan {
+        pod: PodRef,
+        node: NodeName,
+    },
     Budget {
         pod: PodRef,
         budget: String,
@@ -396,6 +434,11 @@ pub enum Waiting {
     Turn {
         workload: WorkloadRef,
         shared: String,
+    },
+    /// The others, before what they need for moving is moved itself.
+    Last {
+        workload: WorkloadRef,
+        until: String,
     },
     /// `workloads.maxConcurrent` pods are on the move.
     Slot(WorkloadRef),
@@ -446,7 +489,17 @@ impl fmt::Display for Waiting {
                 replicas,
             } => write!(f, "{workload} to be whole: {ready} of {replicas} ready"),
             Self::Settling(workload) => write!(f, "{workload} to settle"),
-            Self::Stopping(pod) => write!(f, "pod {pod} to stop"),
+            Self::Stopping { pod, finalizers } if finalizers.is_empty() => {
+                write!(f, "pod {pod} to stop")
+            }
+            Self::Stopping { pod, finalizers } => write!(
+                f,
+                "pod {pod} to stop and to lose its finalizers ({})",
+                finalizers.join(", ")
+            ),
+            Self::Orphan { pod, node } => {
+                write!(f, "pod {pod} to be removed, whose node {node} is gone")
+            }
             Self::Budget {
                 pod,
                 budget,
@@ -462,6 +515,12 @@ impl fmt::Display for Waiting {
                 f,
                 "the turn of {workload}: it shares {shared} with one that is moving"
             ),
+            Self::Last { workload, until } => {
+                write!(
+                    f,
+                    "{until}, before {workload}, which is needed for that, is moved"
+                )
+            }
             Self::Slot(workload) => write!(
                 f,
                 "a free slot for {workload} within workloads.maxConcurrent"

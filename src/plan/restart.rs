@@ -50,6 +50,10 @@ pub(super) fn step(
         gates::held(scene, node)?;
     }
     gates::place(scene, work, work.left.len())?;
+    let missing = deployment.strategy.missing(deployment.replicas);
+    if missing > 0 {
+        gates::restart_within_budgets(scene, work, missing)?;
+    }
     gates::turn(scene, work, &slots.started)?;
     let at_once = match deployment.strategy {
         RolloutStrategy::Recreate => work.replicas(),

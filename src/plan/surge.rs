@@ -11,6 +11,7 @@ use super::gates::{self, Hold};
 use super::moving::{self, Slots};
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
+use super::system;
 use super::{Action, Restore};
 
 /// The mark of a surge of ours that is under way.
@@ -68,7 +69,12 @@ pub(super) fn raise(
     gates::place(scene, work, 1)?;
     gates::turn(scene, work, &slots.started)?;
     let places = gates::places(scene, work);
-    let by = work.staying().count().min(places).min(slots.free.max(1));
+    let most = if system::one_by_one(work) {
+        1
+    } else {
+        slots.free.max(1)
+    };
+    let by = work.staying().count().min(places).min(most);
     moving::take(scene, slots, by, work)?;
     let mark = SurgeMark {
         relocation: scene.claim.uid.clone(),

@@ -142,6 +142,8 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
         ready: ready.is_some() && !terminating,
         ready_since: ready.and_then(|c| time(c.last_transition_time.as_ref())),
         terminating,
+        stops_by: time(meta.deletion_timestamp.as_ref()),
+        finalizers: meta.finalizers.clone().unwrap_or_default(),
         created: time(meta.creation_timestamp.as_ref()),
         controller: controller(meta),
         mirror: owned_by_node && annotation(meta, "kubernetes.io/config.mirror").is_some(),

@@ -166,6 +166,10 @@ pub struct Pod {
     pub ready_since: Option<Timestamp>,
     /// `metadata.deletionTimestamp` is set, or we have seen our eviction accepted.
     pub terminating: bool,
+    /// `metadata.deletionTimestamp`: the end of its grace period, by which it is to have stopped.
+    pub stops_by: Option<Timestamp>,
+    /// `metadata.finalizers`: whoever has set them keeps the object until they are gone.
+    pub finalizers: Vec<String>,
     pub created: Option<Timestamp>,
     pub controller: Option<OwnerReference>,
     /// Mirror of a static pod: the annotation and an owner of kind Node, both.
@@ -229,6 +233,12 @@ impl Budget {
                 .selector
                 .as_ref()
                 .is_some_and(|s| s.matches(&pod.labels))
+    }
+
+    /// How many of its pods it could spare if all of them were healthy.
+    #[must_use]
+    pub fn spares_at_most(&self) -> i32 {
+        self.expected_pods.saturating_sub(self.desired_healthy)
     }
 
     /// No eviction will ever be allowed, however healthy the pods are: it desires at least as many as it expects.

@@ -14,6 +14,19 @@ pub enum RolloutStrategy {
     },
 }
 
+impl RolloutStrategy {
+    /// How many of so many replicas a rollout lets be missing.
+    #[must_use]
+    pub fn missing(self, replicas: u32) -> u32 {
+        match self {
+            Self::Recreate => replicas,
+            Self::RollingUpdate {
+                max_unavailable, ..
+            } => max_unavailable.min(replicas),
+        }
+    }
+}
+
 /// A Deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
@@ -44,6 +57,12 @@ impl Deployment {
     #[must_use]
     pub fn rolled_out(&self) -> bool {
         self.observed && self.updated == self.replicas && self.existing == self.replicas
+    }
+
+    /// Paused, in the middle of a rollout or not, with all the pods that it is to have.
+    #[must_use]
+    pub fn rests_paused(&self) -> bool {
+        self.paused && self.observed && self.existing == self.replicas
     }
 
     /// Rolled out and all of it available.

@@ -16,6 +16,7 @@ mod world;
 mod after_drain;
 mod bad_input;
 mod blocked;
+mod case_nodes;
 mod crash;
 #[cfg(feature = "crash-test")]
 mod crash_sweep;

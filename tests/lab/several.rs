@@ -1,12 +1,17 @@
 //! Two relocations at once: never on one node, and never two pods of a `StatefulSet`.
 
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use lab::fixtures::{self, Pods};
+use lab::{NotYet, wait_until};
 
-use crate::world::{World, condition};
+use crate::world::{PATIENCE, World, condition};
+
+const CLAIMED_BY: &str = "relocation.sh/claimed-by";
 
 /// Two people ask for the same node. The first has it; the second waits, and then has nothing to do.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_relocation_of_a_node_waits_for_the_first() {
+async fn case_123_the_second_relocation_of_a_node_waits_for_the_first() {
     let world = World::start().await;
     world.nodes(&[("old-1", "4")]).await;
     let db = fixtures::stateful_set("db", 2);
@@ -36,6 +41,61 @@ async fn the_second_relocation_of_a_node_waits_for_the_first() {
 
     let verdict = recording.judge(&world).await;
     verdict.moved_once(2);
+    verdict.is_clean();
+}
+
+/// Both are there in one moment. One of them gets the node, and keeps it over a crash; when that one is deleted the other gets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_123_the_claim_outlives_a_crash_and_passes_on_at_a_deletion() {
+    let world = World::start().await;
+    world.nodes(&[("old-1", "4")]).await;
+    let db = fixtures::stateful_set("db", 2);
+    world.lab.put(&db).await.unwrap();
+    world.settled().await;
+    let recording = world.record(&["old-1"]).await.stay_cordoned(&["old-1"]);
+    let spec = "{nodes: {names: [old-1]}, afterDrain: Keep}";
+    let one = world.relocate("one", spec).await;
+    let two = world.relocate("two", spec).await;
+    let mut operator = world.operator().await;
+
+    let claim = async || {
+        let holder = |node: &Node| node.annotations().get(CLAIMED_BY).cloned();
+        let what = "the node to be claimed";
+        wait_until(what, PATIENCE, || async {
+            let node = world.node("old-1").await;
+            holder(&node).ok_or_else(|| NotYet::because("it is not"))
+        })
+        .await
+        .unwrap()
+    };
+    let held = claim().await;
+    let (mut first, mut second) = if held.starts_with("one/") {
+        (one, two)
+    } else {
+        (two, one)
+    };
+    let said = second.blocked("NodeClaimedByOther").await;
+    assert!(
+        said.contains(&format!("NodeRelocation {} ", first.name)),
+        "{said}"
+    );
+    operator.process().kill().unwrap();
+    let mut operator = world.operator_as(operator.identity()).await;
+    operator.wait_leading(&world.lab).await.unwrap();
+    // There is no room, so both wait: one for that, the other for the first.
+    first.stage("Provisioning").await;
+    assert_eq!(claim().await, held);
+
+    first.deleted().await;
+    second.stage("Provisioning").await;
+    assert!(claim().await.starts_with(&format!("{}/", second.name)));
+    world.nodes(&[("spare", "4")]).await;
+    let end = second.succeeds().await;
+    assert_eq!(end.pods, "2/2");
+    assert_eq!(end.blockers, Vec::<String>::new());
+    let verdict = recording.judge(&world).await;
+    verdict.moved_once(2);
+    // That the claim was given up in between is one of the invariants.
     verdict.is_clean();
 }
 

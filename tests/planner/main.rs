@@ -15,9 +15,11 @@
 mod blockers;
 mod controllers;
 mod hand;
+mod nodes;
 mod oracle;
 mod random;
 mod stages;
 mod strategies;
+mod system;
 mod sweep;
 mod toy;

@@ -26,6 +26,8 @@ pub(crate) struct Toy {
     pub(crate) autoscaled: bool,
     /// Pods that never get Ready, by name.
     pub(crate) sick: Vec<String>,
+    /// Pods that never end once they terminate, by name.
+    pub(crate) endless: Vec<String>,
 }
 
 fn reference(kind: WorkloadKind, name: &str) -> WorkloadRef {
@@ -62,6 +64,7 @@ impl Toy {
             cluster: Cluster::default(),
             autoscaled: false,
             sick: Vec::new(),
+            endless: Vec::new(),
         }
     }
 
@@ -195,6 +198,8 @@ impl Toy {
             ready: node.is_some() && !self.sick.iter().any(|s| s == name),
             ready_since: node.map(|_| self.now),
             terminating: false,
+            stops_by: None,
+            finalizers: Vec::new(),
             created: Some(self.now),
             controller,
             mirror: false,
@@ -531,8 +536,11 @@ impl Toy {
                 {
                     return false;
                 }
+                let grace = jiff::SignedDuration::from_secs(30);
+                let stops_by = self.now.checked_add(grace).unwrap();
                 let pod = self.pod_mut(&pod.uid);
                 pod.terminating = true;
+                pod.stops_by = Some(stops_by);
                 pod.ready = false;
                 pod.resource_version = version;
             }
