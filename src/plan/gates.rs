@@ -189,7 +189,8 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
             covered.filter(|p| !is_own(p))
         };
         // Pods that all serve are not enough: a count that was just lowered has yet to take some of them away.
-        let in_motion = |pod: &Pod| workload_of(scene.cluster, pod).is_some_and(|w| rolls(scene, &w));
+        let in_motion =
+            |pod: &Pod| workload_of(scene.cluster, pod).is_some_and(|w| rolls(scene, &w));
         if others().any(moving) || others().any(in_motion) {
             return waits(budget.to_string());
         }
