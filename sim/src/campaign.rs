@@ -20,14 +20,21 @@ pub enum Recipe {
     /// A scenario and a profile by the seed; the sort of faults too, if none is given.
     Random { seed: u64, sort: Option<Sort> },
     /// One fault at one request of a fixed scenario.
-    Single { named: Named, at: usize, fault: Fault },
+    Single {
+        named: Named,
+        at: usize,
+        fault: Fault,
+    },
 }
 
 impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Random { seed, sort: None } => write!(f, "--seed {seed} --runs 1"),
-            Self::Random { seed, sort: Some(sort) } => write!(f, "--seed {seed} --runs 1 (sort: {sort})"),
+            Self::Random {
+                seed,
+                sort: Some(sort),
+            } => write!(f, "--seed {seed} --runs 1 (sort: {sort})"),
             Self::Single { named, at, fault } => write!(f, "{named:?}, request {at}: {fault}"),
         }
     }
@@ -117,7 +124,11 @@ const MOST: usize = 20;
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.time.as_secs_f64();
-        writeln!(f, "{} runs in {seconds:.0} s, {} requests of the operator, {} pods moved", self.runs, self.requests, self.moves)?;
+        writeln!(
+            f,
+            "{} runs in {seconds:.0} s, {} requests of the operator, {} pods moved",
+            self.runs, self.requests, self.moves
+        )?;
         writeln!(f, "by sort of faults:")?;
         for (sort, runs) in &self.by_sort {
             writeln!(f, "  {runs:>8}  {sort}")?;
@@ -136,8 +147,15 @@ impl fmt::Display for Report {
             let rest: usize = ends.iter().skip(MOST).map(|(_, count)| **count).sum();
             writeln!(f, "  {rest:>8}  of {} other sorts", ends.len() - MOST)?;
         }
-        let judged: Vec<String> = lab::judge::invariants::JUDGED.iter().map(ToString::to_string).collect();
-        writeln!(f, "invariants judged in each run: {}, 12 and 14 (every run comes to a good end)", judged.join(", "))?;
+        let judged: Vec<String> = lab::judge::invariants::JUDGED
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        writeln!(
+            f,
+            "invariants judged in each run: {}, 12 and 14 (every run comes to a good end)",
+            judged.join(", ")
+        )?;
         writeln!(f, "runs that went wrong: {}", self.failures.len())?;
         for failure in self.failures.iter().take(MOST) {
             writeln!(f, "  {}", failure.recipe)?;
@@ -154,7 +172,12 @@ impl fmt::Display for Report {
 
 /// Runs all of them on so many threads, or as many as there is time for. Tells how far it is every few seconds.
 #[must_use]
-pub fn campaign(recipes: &[Recipe], threads: usize, budget: Option<Duration>, tell: impl Fn(&Report) + Sync) -> Report {
+pub fn campaign(
+    recipes: &[Recipe],
+    threads: usize,
+    budget: Option<Duration>,
+    tell: impl Fn(&Report) + Sync,
+) -> Report {
     /// How often a person hears of it.
     const NEWS: Duration = Duration::from_secs(10);
     let began = Instant::now();

@@ -87,7 +87,13 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
 }
 
 /// Sets a condition; the time of its transition changes only with its status. True when something has changed.
-pub fn set_condition(object: &mut Value, kind: &str, status: &str, reason: &str, now: &str) -> bool {
+pub fn set_condition(
+    object: &mut Value,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    now: &str,
+) -> bool {
     let conditions = place(object, &["status", "conditions"]);
     if !conditions.is_array() {
         *conditions = Value::Array(Vec::new());

@@ -44,13 +44,27 @@ fn main() -> ExitCode {
     let recipes = match cli.sweep {
         Some(named) => sweep(named),
         None => (cli.seed..cli.seed.saturating_add(cli.runs))
-            .map(|seed| Recipe::Random { seed, sort: cli.sort })
+            .map(|seed| Recipe::Random {
+                seed,
+                sort: cli.sort,
+            })
             .collect(),
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let report = campaign(&recipes, cli.jobs.unwrap_or(cores), cli.seconds.map(Duration::from_secs), |so_far| {
-        println!("{} of {} runs, {:.0} s, {} went wrong", so_far.runs, recipes.len(), so_far.time.as_secs_f64(), so_far.failures.len());
-    });
+    let report = campaign(
+        &recipes,
+        cli.jobs.unwrap_or(cores),
+        cli.seconds.map(Duration::from_secs),
+        |so_far| {
+            println!(
+                "{} of {} runs, {:.0} s, {} went wrong",
+                so_far.runs,
+                recipes.len(),
+                so_far.time.as_secs_f64(),
+                so_far.failures.len()
+            );
+        },
+    );
     println!("\n{report}");
     if report.failures.is_empty() {
         ExitCode::SUCCESS
@@ -78,7 +92,10 @@ fn one(cli: &Cli) -> ExitCode {
         println!("{line}");
     }
     println!("{:#?}", outcome.card);
-    println!("{:?}, {} requests, digest {:x}", outcome.end, outcome.requests, outcome.digest);
+    println!(
+        "{:?}, {} requests, digest {:x}",
+        outcome.end, outcome.requests, outcome.digest
+    );
     for wrong in &outcome.wrong {
         println!("WRONG {wrong}");
     }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::runtime::WatchStreamExt;
 use kube::{Api, Client, ResourceExt};
 use relocator::act::Actor;
 use relocator::api::relocation::NodeRelocation;
@@ -19,8 +19,8 @@ use relocator::clock::Clock;
 use relocator::controller::{self, Context};
 use relocator::lease::Leadership;
 use relocator::observe::Observer;
-use relocator::telemetry::events::Events;
 use relocator::plan;
+use relocator::telemetry::events::Events;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -96,7 +96,10 @@ impl Queue {
                 gathered = None;
                 self.all_due(context).await;
             }
-            let next = self.due.iter().min_by_key(|(name, at)| (**at, (*name).clone()));
+            let next = self
+                .due
+                .iter()
+                .min_by_key(|(name, at)| (**at, (*name).clone()));
             let next = next.map(|(name, at)| (name.clone(), *at));
             if let Some((name, _)) = next.as_ref().filter(|(_, at)| *at <= now) {
                 self.due.remove(name);

@@ -159,7 +159,8 @@ impl Profile {
             merged: share(1.0),
             broken: share(0.05),
         };
-        self.watches.lag = [Lag::None, Lag::Changes(1), Lag::Changes(5), Lag::Everything][rng.usize(..4)];
+        self.watches.lag =
+            [Lag::None, Lag::Changes(1), Lag::Changes(5), Lag::Everything][rng.usize(..4)];
     }
 
     fn adversary(&mut self, rng: &mut Rng) {

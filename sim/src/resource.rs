@@ -43,15 +43,7 @@ impl Resource {
     ];
 
     /// Group, version, kind, plural, and whether its objects are in a namespace.
-    const fn names(
-        self,
-    ) -> (
-        &'static str,
-        &'static str,
-        &'static str,
-        &'static str,
-        bool,
-    ) {
+    const fn names(self) -> (&'static str, &'static str, &'static str, &'static str, bool) {
         match self {
             Self::Pods => ("", "v1", "Pod", "pods", true),
             Self::Nodes => ("", "v1", "Node", "nodes", false),
@@ -62,17 +54,35 @@ impl Resource {
             Self::StatefulSets => ("apps", "v1", "StatefulSet", "statefulsets", true),
             Self::DaemonSets => ("apps", "v1", "DaemonSet", "daemonsets", true),
             Self::Jobs => ("batch", "v1", "Job", "jobs", true),
-            Self::Budgets => ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
-            Self::Attachments => {
-                ("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", false)
-            }
-            Self::Relocations => {
-                ("relocation.sh", "v1alpha1", "NodeRelocation", "noderelocations", false)
-            }
+            Self::Budgets => (
+                "policy",
+                "v1",
+                "PodDisruptionBudget",
+                "poddisruptionbudgets",
+                true,
+            ),
+            Self::Attachments => (
+                "storage.k8s.io",
+                "v1",
+                "VolumeAttachment",
+                "volumeattachments",
+                false,
+            ),
+            Self::Relocations => (
+                "relocation.sh",
+                "v1alpha1",
+                "NodeRelocation",
+                "noderelocations",
+                false,
+            ),
             Self::Namespaces => ("", "v1", "Namespace", "namespaces", false),
-            Self::PriorityClasses => {
-                ("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false)
-            }
+            Self::PriorityClasses => (
+                "scheduling.k8s.io",
+                "v1",
+                "PriorityClass",
+                "priorityclasses",
+                false,
+            ),
             Self::Events => ("events.k8s.io", "v1", "Event", "events", true),
         }
     }
@@ -140,7 +150,11 @@ impl Resource {
             Self::Budgets => Kind::PodDisruptionBudget,
             Self::Attachments => Kind::VolumeAttachment,
             Self::Relocations => Kind::NodeRelocation,
-            Self::NodePools | Self::Jobs | Self::Namespaces | Self::PriorityClasses | Self::Events => {
+            Self::NodePools
+            | Self::Jobs
+            | Self::Namespaces
+            | Self::PriorityClasses
+            | Self::Events => {
                 return None;
             }
         })

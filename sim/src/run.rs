@@ -71,7 +71,10 @@ pub struct Outcome {
 /// When a runtime cannot be made.
 #[must_use]
 pub fn run(scenario: &Scenario, profile: &Profile, seed: u64) -> Outcome {
-    #[expect(clippy::expect_used, reason = "a runtime without I/O needs nothing from the system")]
+    #[expect(
+        clippy::expect_used,
+        reason = "a runtime without I/O needs nothing from the system"
+    )]
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -137,8 +140,11 @@ impl Run {
 
     /// Makes the objects and waits until everything is up.
     async fn build(&mut self, scenario: &Scenario, profile: &Profile) {
-        *lock(&self.controllers) =
-            Controllers::new(Rng::with_seed(self.rng.u64(..)), scenario.times, profile.dawdling);
+        *lock(&self.controllers) = Controllers::new(
+            Rng::with_seed(self.rng.u64(..)),
+            scenario.times,
+            profile.dawdling,
+        );
         {
             let mut store = lock(&self.shared.store);
             for (resource, object) in &scenario.objects {
@@ -146,7 +152,10 @@ impl Run {
                 let _made = store.create(*resource, object.clone());
             }
         }
-        tokio::spawn(control(Arc::clone(&self.shared.store), Arc::clone(&self.controllers)));
+        tokio::spawn(control(
+            Arc::clone(&self.shared.store),
+            Arc::clone(&self.controllers),
+        ));
         let up = Instant::now() + UP;
         while Instant::now() < up && !self.is_up() {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -155,14 +164,20 @@ impl Run {
         for (node, change) in &scenario.then {
             store.change(Resource::Nodes, "", node, |n| match change {
                 Change::Cordoned => set(n, &["spec", "unschedulable"], true),
-                Change::Protected => set(n, &["metadata", "annotations", "karpenter.sh/do-not-disrupt"], "true"),
+                Change::Protected => set(
+                    n,
+                    &["metadata", "annotations", "karpenter.sh/do-not-disrupt"],
+                    "true",
+                ),
             });
         }
     }
 
     fn is_up(&self) -> bool {
         let store = lock(&self.shared.store);
-        let whole = |o: &Arc<Value>| number(o, &["status", "readyReplicas"]) == number(o, &["spec", "replicas"]);
+        let whole = |o: &Arc<Value>| {
+            number(o, &["status", "readyReplicas"]) == number(o, &["spec", "replicas"])
+        };
         [Resource::Deployments, Resource::StatefulSets]
             .iter()
             .all(|r| store.all(*r).all(whole))
@@ -184,10 +199,19 @@ impl Run {
         for n in 0..profile.operators {
             let (leads, told) = watch::channel(n == 0 || !profile.turns);
             leaders.push(leads);
-            tokio::spawn(operator::run(self.shared.clone(), format!("relocator/{n}"), self.clock, told));
+            tokio::spawn(operator::run(
+                self.shared.clone(),
+                format!("relocator/{n}"),
+                self.clock,
+                told,
+            ));
         }
         let turns = profile.turns && profile.operators > 1;
-        tokio::spawn(elect(leaders, Rng::with_seed(self.rng.u64(..)), turns.then_some(calm)));
+        tokio::spawn(elect(
+            leaders,
+            Rng::with_seed(self.rng.u64(..)),
+            turns.then_some(calm),
+        ));
         for (after, relocation) in &scenario.relocations {
             let (store, relocation) = (Arc::clone(&self.shared.store), relocation.clone());
             let after = Duration::from_secs_f64(*after);
@@ -223,7 +247,10 @@ impl Run {
                 return (end, quiet);
             }
             if Instant::now() > give_up {
-                return (End::Never(format!("{}: {}", seen.words, seen.message)), quiet);
+                return (
+                    End::Never(format!("{}: {}", seen.words, seen.message)),
+                    quiet,
+                );
             }
             let now = self.clock.now();
             if seen.revision != same_since.0 {
@@ -244,7 +271,12 @@ impl Run {
         let mut store = lock(&self.shared.store);
         let all: Vec<_> = store.all(Resource::Relocations).cloned().collect();
         for relocation in all {
-            crate::controllers::delete(&mut store, Resource::Relocations, &relocation, "kubectl/v1");
+            crate::controllers::delete(
+                &mut store,
+                Resource::Relocations,
+                &relocation,
+                "kubectl/v1",
+            );
         }
     }
 
@@ -253,7 +285,9 @@ impl Run {
         let made = store
             .changes()
             .iter()
-            .filter(|c| c.resource == Resource::Relocations && c.event == crate::store::Event::Added)
+            .filter(|c| {
+                c.resource == Resource::Relocations && c.event == crate::store::Event::Added
+            })
             .count();
         let is_over = |r: &Value| {
             !at(r, &["status", "completionTime"]).is_null()
@@ -269,11 +303,19 @@ impl Run {
             .flat_map(|r| list(r, &["status", "blockers"]))
             .map(|b| text(b, &["reason"]))
             .collect();
-        let words: Vec<String> = if all.is_empty() { vec!["gone".to_owned()] } else { all.iter().map(word).collect() };
+        let words: Vec<String> = if all.is_empty() {
+            vec!["gone".to_owned()]
+        } else {
+            all.iter().map(word).collect()
+        };
         Seen {
             over: made >= self.expected && all.iter().all(|r| is_over(r)),
             words: words.join(", "),
-            message: all.iter().map(|r| ready(r, "message")).collect::<Vec<_>>().join("; "),
+            message: all
+                .iter()
+                .map(|r| ready(r, "message"))
+                .collect::<Vec<_>>()
+                .join("; "),
             reasons: reasons.into_iter().collect::<Vec<_>>().join(", "),
             revision: store.touched(&Resource::ALL),
         }
@@ -317,7 +359,9 @@ impl Run {
         let faults = lock(&self.shared.faults);
         let mut counts = faults.counts().clone();
         for done in &done {
-            *counts.entry(format!("somebody: {}", done.deed)).or_default() += 1;
+            *counts
+                .entry(format!("somebody: {}", done.deed))
+                .or_default() += 1;
         }
         Outcome {
             end,
@@ -372,7 +416,9 @@ async fn control(store: Arc<Mutex<Store>>, controllers: Arc<Mutex<Controllers>>)
         let wait = {
             let mut store = lock(&store);
             let next = lock(&controllers).round(&mut store);
-            next.map(|next| Duration::try_from(next.duration_since(store.now())).unwrap_or_default())
+            next.map(|next| {
+                Duration::try_from(next.duration_since(store.now())).unwrap_or_default()
+            })
         };
         let due = Instant::now() + wait.unwrap_or(Duration::from_secs(3600));
         tokio::select! {
@@ -400,7 +446,8 @@ fn history(store: &Store, began: Timestamp, before: usize) -> History {
         .chain(later)
         .filter_map(|(cause, change)| {
             let kind = change.resource.judged()?;
-            let object: DynamicObject = serde_json::from_value(Value::clone(&change.object)).ok()?;
+            let object: DynamicObject =
+                serde_json::from_value(Value::clone(&change.object)).ok()?;
             Some(lab::judge::Change {
                 at: change.at,
                 revision: change.revision,
@@ -409,7 +456,13 @@ fn history(store: &Store, began: Timestamp, before: usize) -> History {
             })
         })
         .collect();
-    History::new(began, store.now(), changes, store.audit().to_vec(), Vec::new())
+    History::new(
+        began,
+        store.now(),
+        changes,
+        store.audit().to_vec(),
+        Vec::new(),
+    )
 }
 
 /// The nodes that any of the relocations ever recorded.
@@ -425,9 +478,16 @@ fn selected(store: &Store) -> BTreeSet<String> {
 
 /// Nodes on which a cordon is meant to stay: of those that are kept so, and those that somebody cordoned.
 fn expected_cordons(store: &Store, done: &[Done]) -> BTreeSet<String> {
-    let by_somebody = done.iter().filter(|d| d.deed == Deed::Cordon).map(|d| d.object.clone());
+    let by_somebody = done
+        .iter()
+        .filter(|d| d.deed == Deed::Cordon)
+        .map(|d| d.object.clone());
     let mut last: BTreeMap<&str, &Value> = BTreeMap::new();
-    for change in store.changes().iter().filter(|c| c.resource == Resource::Relocations) {
+    for change in store
+        .changes()
+        .iter()
+        .filter(|c| c.resource == Resource::Relocations)
+    {
         last.insert(text(&change.object, &["metadata", "uid"]), &change.object);
     }
     let kept = last.into_values().filter(|r| {
@@ -459,12 +519,18 @@ fn excused(broken: &str, profile: &Profile, done: &[Done], store: &Store) -> boo
         return false;
     }
     // Left in deletion by others.
-    if broken.contains("in deletion") && done.iter().any(|d| d.deed == Deed::DeleteNodeClaim || d.deed == Deed::DeleteNode) {
+    if broken.contains("in deletion")
+        && done
+            .iter()
+            .any(|d| d.deed == Deed::DeleteNodeClaim || d.deed == Deed::DeleteNode)
+    {
         return true;
     }
     // Who takes our mark off a node makes what was marked so his own.
-    let stripped = |d: &&Done| d.deed == Deed::StripMarks && broken.contains(&format!("Node {}: ", d.object));
-    let was_marked = broken.contains("annotation karpenter.sh/do-not-disrupt") || broken.ends_with(": cordon");
+    let stripped =
+        |d: &&Done| d.deed == Deed::StripMarks && broken.contains(&format!("Node {}: ", d.object));
+    let was_marked =
+        broken.contains("annotation karpenter.sh/do-not-disrupt") || broken.ends_with(": cordon");
     if was_marked && done.iter().any(|d| stripped(&d)) {
         return true;
     }
@@ -497,7 +563,13 @@ fn asks_for_no_places(scenario: &Scenario) -> bool {
 }
 
 /// What is wrong with the end.
-fn against_the_end(scenario: &Scenario, profile: &Profile, end: &End, card: &Scorecard, done: &[Done]) -> Vec<String> {
+fn against_the_end(
+    scenario: &Scenario,
+    profile: &Profile,
+    end: &End,
+    card: &Scorecard,
+    done: &[Done],
+) -> Vec<String> {
     let mut wrong = Vec::new();
     if let End::Never(words) = end {
         wrong.push(format!("14: it did not end: {words}"));
@@ -511,27 +583,43 @@ fn against_the_end(scenario: &Scenario, profile: &Profile, end: &End, card: &Sco
     // Not where there was nothing to do.
     let any = card.pods > 0;
     // Where the nodes are open again, pods come back to them.
-    let opened = scenario.relocations.iter().any(|(_, r)| text(r, &["spec", "afterDrain"]) == "Uncordon");
+    let opened = scenario
+        .relocations
+        .iter()
+        .any(|(_, r)| text(r, &["spec", "afterDrain"]) == "Uncordon");
     if succeeded && done.is_empty() && scenario.must_succeed && !opened && any && !card.finished {
         wrong.push("it is over, and nodes are not empty or workloads not whole".to_owned());
     }
     let gone = *end == End::Over("gone".to_owned());
     let good = succeeded || gone || matches!(end, End::Never(_));
     if done.is_empty() && scenario.must_succeed && one && !good && profile.rate == 0.0 {
-        wrong.push(format!("nothing stood in its way, and it ended so: {end:?}"));
+        wrong.push(format!(
+            "nothing stood in its way, and it ended so: {end:?}"
+        ));
     }
     wrong
 }
 
 fn digest(store: &Store) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for change in store.changes().iter().filter(|c| c.resource != Resource::Events) {
+    for change in store
+        .changes()
+        .iter()
+        .filter(|c| c.resource != Resource::Events)
+    {
         change.revision.hash(&mut hasher);
         change.line.hash(&mut hasher);
     }
     // The names of events have the time of the system in them.
     for event in store.audit().iter().filter(|e| e.resource != "events") {
-        (&event.verb, &event.resource, &event.name, event.code, event.at).hash(&mut hasher);
+        (
+            &event.verb,
+            &event.resource,
+            &event.name,
+            event.code,
+            event.at,
+        )
+            .hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -539,8 +627,16 @@ fn digest(store: &Store) -> u64 {
 /// What happened, in order, for people.
 fn story(store: &Store, done: &[Done], began: Timestamp) -> Vec<String> {
     let mut lines: Vec<(Timestamp, String)> = Vec::new();
-    for event in store.audit().iter().filter(|e| e.is_write() && e.resource != "events") {
-        let body = event.body.as_ref().filter(|_| event.subresource != "status").map(ToString::to_string);
+    for event in store
+        .audit()
+        .iter()
+        .filter(|e| e.is_write() && e.resource != "events")
+    {
+        let body = event
+            .body
+            .as_ref()
+            .filter(|_| event.subresource != "status")
+            .map(ToString::to_string);
         let body: String = body.unwrap_or_default().chars().take(300).collect();
         lines.push((event.at, format!("{event} {body}")));
     }
@@ -548,23 +644,44 @@ fn story(store: &Store, done: &[Done], began: Timestamp) -> Vec<String> {
         lines.push((done.at, format!("SOMEBODY {} {}", done.deed, done.object)));
     }
     let mut words: BTreeMap<String, String> = BTreeMap::new();
-    for change in store.changes().iter().filter(|c| c.resource == Resource::Relocations) {
+    for change in store
+        .changes()
+        .iter()
+        .filter(|c| c.resource == Resource::Relocations)
+    {
         let name = text(&change.object, &["metadata", "name"]);
-        let now = format!("{}: {}", ready(&change.object, "reason"), ready(&change.object, "message"));
+        let now = format!(
+            "{}: {}",
+            ready(&change.object, "reason"),
+            ready(&change.object, "message")
+        );
         if words.insert(name.to_owned(), now.clone()).as_ref() != Some(&now) {
             lines.push((change.at, format!("STATUS {name} {now}")));
         }
     }
-    for change in store.changes().iter().filter(|c| c.at > began && matches!(c.resource, Resource::Pods | Resource::Nodes | Resource::NodeClaims)) {
+    for change in store.changes().iter().filter(|c| {
+        c.at > began
+            && matches!(
+                c.resource,
+                Resource::Pods | Resource::Nodes | Resource::NodeClaims
+            )
+    }) {
         let object = &change.object;
         let mut copy = Value::clone(object);
         let ready = condition(object, "Ready").to_owned();
         set_condition(&mut copy, "Ready", &ready, "", "");
-        lines.push((change.at, format!(
-            "{:?} {} {} on {:?} ready {ready} deleting {} cordoned {}",
-            change.event, change.resource.kind(), text(object, &["metadata", "name"]), text(object, &["spec", "nodeName"]),
-            !at(object, &["metadata", "deletionTimestamp"]).is_null(), at(object, &["spec", "unschedulable"]),
-        )));
+        lines.push((
+            change.at,
+            format!(
+                "{:?} {} {} on {:?} ready {ready} deleting {} cordoned {}",
+                change.event,
+                change.resource.kind(),
+                text(object, &["metadata", "name"]),
+                text(object, &["spec", "nodeName"]),
+                !at(object, &["metadata", "deletionTimestamp"]).is_null(),
+                at(object, &["spec", "unschedulable"]),
+            ),
+        ));
     }
     lines.sort_by_key(|(at, _)| *at);
     lines

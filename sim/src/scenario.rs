@@ -100,12 +100,20 @@ impl Builder {
             },
             must_succeed: true,
         });
-        for name in ["default", "kube-system", "relocator-placeholders", "relocator-system"] {
+        for name in [
+            "default",
+            "kube-system",
+            "relocator-placeholders",
+            "relocator-system",
+        ] {
             builder.add(Resource::Namespaces, json!({"metadata": {"name": name}}));
         }
         let class = json!({"metadata": {"name": "relocator-placeholder"}, "value": -10, "preemptionPolicy": "Never"});
         builder.add(Resource::PriorityClasses, class);
-        builder.add(Resource::NodePools, json!({"metadata": {"name": "apps"}, "spec": {}}));
+        builder.add(
+            Resource::NodePools,
+            json!({"metadata": {"name": "apps"}, "spec": {}}),
+        );
         for n in 0..nodes {
             builder.node(&format!("old-{n}"), true);
         }
@@ -127,12 +135,23 @@ impl Builder {
             });
             self.add(Resource::NodeClaims, claim);
         } else {
-            set(&mut node, &["metadata", "labels"], json!({"kubernetes.io/hostname": name, "group": "static"}));
+            set(
+                &mut node,
+                &["metadata", "labels"],
+                json!({"kubernetes.io/hostname": name, "group": "static"}),
+            );
         }
         self.add(Resource::Nodes, node);
     }
 
-    fn deployment(&mut self, name: &str, replicas: u32, template: &Value, strategy: &Value, managed: Option<&str>) {
+    fn deployment(
+        &mut self,
+        name: &str,
+        replicas: u32,
+        template: &Value,
+        strategy: &Value,
+        managed: Option<&str>,
+    ) {
         let annotations = managed.map_or(json!({}), |m| json!({MANAGED: m}));
         self.add(Resource::Deployments, json!({
             "metadata": {"name": name, "namespace": "default", "annotations": annotations},
@@ -140,8 +159,19 @@ impl Builder {
         }));
     }
 
-    fn stateful_set(&mut self, name: &str, replicas: u32, template: &Value, claims: bool, policy: &str) {
-        let claims = if claims { json!([{"metadata": {"name": "data"}}]) } else { json!([]) };
+    fn stateful_set(
+        &mut self,
+        name: &str,
+        replicas: u32,
+        template: &Value,
+        claims: bool,
+        policy: &str,
+    ) {
+        let claims = if claims {
+            json!([{"metadata": {"name": "data"}}])
+        } else {
+            json!([])
+        };
         self.add(Resource::StatefulSets, json!({
             "metadata": {"name": name, "namespace": "default"},
             "spec": {
@@ -152,10 +182,13 @@ impl Builder {
     }
 
     fn budget(&mut self, name: &str, labels: Value, min_available: u32) {
-        self.add(Resource::Budgets, json!({
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"minAvailable": min_available, "selector": {"matchLabels": labels}},
-        }));
+        self.add(
+            Resource::Budgets,
+            json!({
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"minAvailable": min_available, "selector": {"matchLabels": labels}},
+            }),
+        );
     }
 
     fn relocate(&mut self, after: f64, name: &str, spec: Value) {
@@ -175,10 +208,29 @@ impl Builder {
             set(&mut annotations, &["karpenter.sh/do-not-disrupt"], "true");
             annotations
         };
-        let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}});
-        self.stateful_set("db", 3, &pod_template("db", 1000, &protected(5.0, 4.0)), true, "OrderedReady");
-        self.deployment("web", 6, &pod_template("web", 700, &times(4.0, 3.0)), &rolling, None);
-        self.deployment("session-server", 1, &pod_template("session-server", 500, &protected(6.0, 5.0)), &rolling, None);
+        let rolling =
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}});
+        self.stateful_set(
+            "db",
+            3,
+            &pod_template("db", 1000, &protected(5.0, 4.0)),
+            true,
+            "OrderedReady",
+        );
+        self.deployment(
+            "web",
+            6,
+            &pod_template("web", 700, &times(4.0, 3.0)),
+            &rolling,
+            None,
+        );
+        self.deployment(
+            "session-server",
+            1,
+            &pod_template("session-server", 500, &protected(6.0, 5.0)),
+            &rolling,
+            None,
+        );
         self.budget("db", json!({"app": "db"}), 2);
         self.budget("session-server", json!({"app": "session-server"}), 1);
         self.add(Resource::DaemonSets, json!({
@@ -189,7 +241,9 @@ impl Builder {
 
     /// Its budget never allows an eviction.
     fn without_session(&mut self) {
-        self.0.objects.retain(|(_, o)| o["metadata"]["name"] != "session-server");
+        self.0
+            .objects
+            .retain(|(_, o)| o["metadata"]["name"] != "session-server");
     }
 }
 
@@ -250,14 +304,24 @@ fn workload(builder: &mut Builder, rng: &mut Rng, n: usize, room: &mut i64) {
     }
     let template = pod_template(&name, cpu, &annotations);
     if rng.bool() {
-        let policy = if rng.f64() < 0.2 { "Parallel" } else { "OrderedReady" };
+        let policy = if rng.f64() < 0.2 {
+            "Parallel"
+        } else {
+            "OrderedReady"
+        };
         builder.stateful_set(&name, replicas, &template, rng.bool(), policy);
     } else {
         let strategy = match rng.u32(0..10) {
             0 => json!({"type": "Recreate"}),
-            1 | 2 => json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
-            3 | 4 => json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}),
-            _ => json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": rng.u32(1..3), "maxUnavailable": 0}}),
+            1 | 2 => {
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}})
+            }
+            3 | 4 => {
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
+            }
+            _ => {
+                json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": rng.u32(1..3), "maxUnavailable": 0}})
+            }
         };
         let managed = match rng.u32(0..20) {
             0 => Some("replicas"),
@@ -269,7 +333,11 @@ fn workload(builder: &mut Builder, rng: &mut Rng, n: usize, room: &mut i64) {
     }
     if rng.f64() < 0.4 {
         // Now and then one that never allows anything.
-        let wanted = if rng.f64() < 0.15 { replicas } else { replicas - 1 };
+        let wanted = if rng.f64() < 0.15 {
+            replicas
+        } else {
+            replicas - 1
+        };
         builder.0.must_succeed &= wanted < replicas;
         builder.budget(&name, json!({"app": name}), wanted);
     }
@@ -279,15 +347,25 @@ fn workload(builder: &mut Builder, rng: &mut Rng, n: usize, room: &mut i64) {
 fn shared_budget(builder: &mut Builder, rng: &mut Rng) {
     let mut replicas = 0;
     for (resource, object) in &mut builder.0.objects {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = object["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         let workload = matches!(resource, Resource::Deployments | Resource::StatefulSets);
         if workload && (name == "w0" || name == "w1") {
-            set(object, &["spec", "template", "metadata", "labels", "shared"], "yes");
+            set(
+                object,
+                &["spec", "template", "metadata", "labels", "shared"],
+                "yes",
+            );
             replicas += object["spec"]["replicas"].as_u64().unwrap_or_default();
         }
     }
     let of_these = |o: &Value| o["metadata"]["name"] == "w0" || o["metadata"]["name"] == "w1";
-    builder.0.objects.retain(|(r, o)| *r != Resource::Budgets || !of_these(o));
+    builder
+        .0
+        .objects
+        .retain(|(r, o)| *r != Resource::Budgets || !of_these(o));
     if replicas > 1 {
         let missing = rng.u64(1..replicas.min(3));
         let wanted = u32::try_from(replicas - missing).unwrap_or_default();
@@ -298,7 +376,10 @@ fn shared_budget(builder: &mut Builder, rng: &mut Rng) {
 fn relocations(builder: &mut Builder, rng: &mut Rng, nodes: usize) {
     let several = rng.f64() < 0.2;
     for n in 0..1 + usize::from(several) {
-        let mut names: Vec<String> = (0..nodes).filter(|_| rng.f64() < 0.7).map(|n| format!("old-{n}")).collect();
+        let mut names: Vec<String> = (0..nodes)
+            .filter(|_| rng.f64() < 0.7)
+            .map(|n| format!("old-{n}"))
+            .collect();
         if names.is_empty() {
             names.push("old-0".to_owned());
         }
@@ -316,7 +397,11 @@ fn relocations(builder: &mut Builder, rng: &mut Rng, nodes: usize) {
             "protection": {"pods": pick(&["Stateful", "All", "None"])},
             "onFailure": pick(&["Rollback", "Rollback", "Hold"]),
         });
-        set(&mut spec, &["workloads", "maxConcurrent"], [1, 2, 10][rng.usize(..3)]);
+        set(
+            &mut spec,
+            &["workloads", "maxConcurrent"],
+            [1, 2, 10][rng.usize(..3)],
+        );
         if rng.f64() < 0.15 {
             set(&mut spec, &["workloads", "settleSeconds"], rng.u32(1..10));
         }
@@ -328,6 +413,10 @@ fn relocations(builder: &mut Builder, rng: &mut Rng, nodes: usize) {
             set(&mut spec, &["ttlSecondsAfterFinished"], rng.u32(0..60));
         }
         // Without placeholders nothing asks for nodes until pods wait.
-        builder.relocate(if n == 0 { 0.0 } else { 20.0 * rng.f64() }, &format!("relocation-{n}"), spec);
+        builder.relocate(
+            if n == 0 { 0.0 } else { 20.0 * rng.f64() },
+            &format!("relocation-{n}"),
+            spec,
+        );
     }
 }

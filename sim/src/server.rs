@@ -159,7 +159,11 @@ impl Call {
             Target::Objects(resource) => (resource.group(), resource.plural()),
         };
         let created = text(&self.body, &["metadata", "name"]);
-        let name = if self.name.is_empty() { created } else { &self.name };
+        let name = if self.name.is_empty() {
+            created
+        } else {
+            &self.name
+        };
         AuditEvent {
             id: id.to_string(),
             at: now,
@@ -211,7 +215,13 @@ pub fn answer(store: &mut Store, call: &Call) -> Result<Value, Refusal> {
         (Verb::Get, _) => store
             .get(resource, namespace, name)
             .cloned()
-            .ok_or_else(|| Refusal::new(404, "NotFound", format!("{} {name:?} not found", resource.plural()))),
+            .ok_or_else(|| {
+                Refusal::new(
+                    404,
+                    "NotFound",
+                    format!("{} {name:?} not found", resource.plural()),
+                )
+            }),
         (Verb::Create, "eviction") => return evict(store, call),
         (Verb::Create, _) => {
             let mut object = call.body.clone();
@@ -244,9 +254,7 @@ fn preconditions(options: &Value) -> Preconditions {
 }
 
 fn discovery(group: &str) -> Result<Value, Refusal> {
-    let resource = |r: Resource| {
-        json!({"name": r.plural(), "singularName": "", "namespaced": r.namespaced(), "kind": r.kind(), "verbs": ["get", "list", "watch", "delete"]})
-    };
+    let resource = |r: Resource| json!({"name": r.plural(), "singularName": "", "namespaced": r.namespaced(), "kind": r.kind(), "verbs": ["get", "list", "watch", "delete"]});
     Ok(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{group}/v1"),
         "resources": [resource(Resource::NodeClaims), resource(Resource::NodePools)],
@@ -254,11 +262,17 @@ fn discovery(group: &str) -> Result<Value, Refusal> {
 }
 
 fn objects(store: &Store, resource: Resource, call: &Call) -> Value {
-    let selector = call.query.get("fieldSelector").map(String::as_str).unwrap_or_default();
+    let selector = call
+        .query
+        .get("fieldSelector")
+        .map(String::as_str)
+        .unwrap_or_default();
     let node = selector.strip_prefix("spec.nodeName=");
     let items: Vec<Value> = store
         .all(resource)
-        .filter(|o| call.namespace.is_empty() || text(o, &["metadata", "namespace"]) == call.namespace)
+        .filter(|o| {
+            call.namespace.is_empty() || text(o, &["metadata", "namespace"]) == call.namespace
+        })
         .filter(|o| node.is_none_or(|n| text(o, &["spec", "nodeName"]) == n))
         .map(|o| Value::clone(o))
         .collect();
@@ -276,18 +290,27 @@ fn evict(store: &mut Store, call: &Call) -> Result<Value, Refusal> {
         .cloned()
         .ok_or_else(|| Refusal::new(404, "NotFound", format!("pods {name:?} not found")))?;
     let demanded = preconditions(at(&call.body, &["deleteOptions"]));
-    if demanded.uid.as_deref().is_some_and(|uid| uid != text(&pod, &["metadata", "uid"])) {
+    if demanded
+        .uid
+        .as_deref()
+        .is_some_and(|uid| uid != text(&pod, &["metadata", "uid"]))
+    {
         let why = "the UID in the precondition does not match the UID in record";
         return Err(Refusal::conflict(Resource::Pods, name, why));
     }
     let terminating = !at(&pod, &["metadata", "deletionTimestamp"]).is_null();
     let counts = !terminating
-        && !matches!(text(&pod, &["status", "phase"]), "Pending" | "Succeeded" | "Failed");
+        && !matches!(
+            text(&pod, &["status", "phase"]),
+            "Pending" | "Succeeded" | "Failed"
+        );
     if counts {
         ask_budget(store, &pod)?;
     }
     store.delete(Resource::Pods, namespace, name, &demanded)?;
-    Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
+    Ok(
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+    )
 }
 
 /// Takes one from the budget that covers the pod, if one does.
@@ -317,9 +340,16 @@ fn ask_budget(store: &mut Store, pod: &Value) -> Result<(), Refusal> {
     let status = |field| number(budget, &["status", field]);
     if status("observedGeneration") < number(budget, &["metadata", "generation"]) {
         let cause = format!("The disruption budget {name} is still being processed by the server.");
-        return refused("Cannot evict pod as it would violate the pod's disruption budget.", cause);
+        return refused(
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            cause,
+        );
     }
-    let (allowed, healthy, desired) = (status("disruptionsAllowed"), status("currentHealthy"), status("desiredHealthy"));
+    let (allowed, healthy, desired) = (
+        status("disruptionsAllowed"),
+        status("currentHealthy"),
+        status("desiredHealthy"),
+    );
     if condition(pod, "Ready") != "True" {
         let always = text(budget, &["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow";
         if always || (healthy >= desired && desired > 0) {
@@ -327,10 +357,19 @@ fn ask_budget(store: &mut Store, pod: &Value) -> Result<(), Refusal> {
         }
     }
     if allowed < 1 {
-        let cause = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
-        return refused("Cannot evict pod as it would violate the pod's disruption budget.", cause);
+        let cause = format!(
+            "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        );
+        return refused(
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            cause,
+        );
     }
-    let (pod, now, name) = (text(pod, &["metadata", "name"]).to_owned(), store.time(), name.to_owned());
+    let (pod, now, name) = (
+        text(pod, &["metadata", "name"]).to_owned(),
+        store.time(),
+        name.to_owned(),
+    );
     store.change(Resource::Budgets, namespace, &name, |b| {
         set(b, &["status", "disruptionsAllowed"], allowed - 1);
         set(b, &["status", "disruptedPods", &pod], now);

@@ -42,7 +42,11 @@ impl Refusal {
     }
 
     fn not_found(resource: Resource, name: &str) -> Self {
-        let message = format!("{}.{} {name:?} not found", resource.plural(), resource.group());
+        let message = format!(
+            "{}.{} {name:?} not found",
+            resource.plural(),
+            resource.group()
+        );
         Self::new(404, "NotFound", message)
     }
 
@@ -194,13 +198,15 @@ impl Store {
     /// One object.
     #[must_use]
     pub fn get(&self, resource: Resource, namespace: &str, name: &str) -> Option<&Arc<Value>> {
-        self.of(resource).get(&(namespace.to_owned(), name.to_owned()))
+        self.of(resource)
+            .get(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// The object of that UID.
     #[must_use]
     pub fn with_uid(&self, resource: Resource, uid: &str) -> Option<&Arc<Value>> {
-        self.all(resource).find(|o| text(o, &["metadata", "uid"]) == uid)
+        self.all(resource)
+            .find(|o| text(o, &["metadata", "uid"]) == uid)
     }
 
     /// Creates an object.
@@ -209,7 +215,11 @@ impl Store {
         let mut name = text(&object, &["metadata", "name"]).to_owned();
         self.uids += 1;
         if name.is_empty() {
-            name = format!("{}{:05}", text(&object, &["metadata", "generateName"]), self.uids);
+            name = format!(
+                "{}{:05}",
+                text(&object, &["metadata", "generateName"]),
+                self.uids
+            );
             set(&mut object, &["metadata", "name"], name.as_str());
         }
         let key = (namespace, name.clone());
@@ -237,10 +247,14 @@ impl Store {
             (0, "PreemptLowerPriority".to_owned())
         } else {
             let Some(class) = self.get(Resource::PriorityClasses, "", &class) else {
-                let message = format!("pods is forbidden: no PriorityClass with name {class} was found");
+                let message =
+                    format!("pods is forbidden: no PriorityClass with name {class} was found");
                 return Err(Refusal::new(403, "Forbidden", message));
             };
-            (number(class, &["value"]), text(class, &["preemptionPolicy"]).to_owned())
+            (
+                number(class, &["value"]),
+                text(class, &["preemptionPolicy"]).to_owned(),
+            )
         };
         set(object, &["spec", "priority"], priority);
         set(object, &["spec", "preemptionPolicy"], policy);
@@ -254,7 +268,13 @@ impl Store {
     }
 
     /// Changes an object; nothing happens if nothing is changed, or if it is not there.
-    pub fn change(&mut self, resource: Resource, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
+    pub fn change(
+        &mut self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        change: impl FnOnce(&mut Value),
+    ) {
         let key = (namespace.to_owned(), name.to_owned());
         let Some(before) = self.of(resource).get(&key).cloned() else {
             return;
@@ -265,7 +285,13 @@ impl Store {
     }
 
     /// Puts a changed object in the place of the one before. Removes it when nothing holds its deletion up any more.
-    fn replace(&mut self, resource: Resource, key: Key, before: &Arc<Value>, mut object: Value) -> Arc<Value> {
+    fn replace(
+        &mut self,
+        resource: Resource,
+        key: Key,
+        before: &Arc<Value>,
+        mut object: Value,
+    ) -> Arc<Value> {
         if object == **before {
             return Arc::clone(before);
         }
@@ -282,7 +308,13 @@ impl Store {
     }
 
     /// A JSON merge patch, with the UID and resourceVersion in it as preconditions.
-    pub fn patch(&mut self, resource: Resource, namespace: &str, name: &str, patch: &Value) -> Written {
+    pub fn patch(
+        &mut self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Written {
         let key = (namespace.to_owned(), name.to_owned());
         let Some(before) = self.of(resource).get(&key).cloned() else {
             return Err(Refusal::not_found(resource, name));
@@ -299,7 +331,13 @@ impl Store {
     }
 
     /// Replaces the status.
-    pub fn put_status(&mut self, resource: Resource, namespace: &str, name: &str, body: &Value) -> Written {
+    pub fn put_status(
+        &mut self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        body: &Value,
+    ) -> Written {
         let key = (namespace.to_owned(), name.to_owned());
         let Some(before) = self.of(resource).get(&key).cloned() else {
             return Err(Refusal::not_found(resource, name));
@@ -310,7 +348,13 @@ impl Store {
         Ok(self.replace(resource, key, &before, object))
     }
 
-    fn expect(&self, resource: Resource, name: &str, object: &Value, metadata: &Value) -> Result<(), Refusal> {
+    fn expect(
+        &self,
+        resource: Resource,
+        name: &str,
+        object: &Value,
+        metadata: &Value,
+    ) -> Result<(), Refusal> {
         let other = |field: &str| {
             let wanted = text(metadata, &[field]);
             !wanted.is_empty() && wanted != text(object, &["metadata", field])
@@ -327,7 +371,13 @@ impl Store {
     }
 
     /// Begins the deletion of an object, and ends it where nothing holds it up.
-    pub fn delete(&mut self, resource: Resource, namespace: &str, name: &str, demanded: &Preconditions) -> Written {
+    pub fn delete(
+        &mut self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        demanded: &Preconditions,
+    ) -> Written {
         let key = (namespace.to_owned(), name.to_owned());
         let Some(before) = self.of(resource).get(&key).cloned() else {
             return Err(Refusal::not_found(resource, name));
@@ -340,19 +390,31 @@ impl Store {
         if !at(&before, &["metadata", "deletionTimestamp"]).is_null() {
             return Ok(before);
         }
-        let grace = if resource == Resource::Pods && !text(&before, &["spec", "nodeName"]).is_empty() {
-            number(&before, &["spec", "terminationGracePeriodSeconds"])
-        } else {
-            0
-        };
+        let grace =
+            if resource == Resource::Pods && !text(&before, &["spec", "nodeName"]).is_empty() {
+                number(&before, &["spec", "terminationGracePeriodSeconds"])
+            } else {
+                0
+            };
         let held = !list(&before, &["metadata", "finalizers"]).is_empty();
         if grace == 0 && !held {
             return Ok(self.commit(resource, key, Value::clone(&before), Event::Deleted));
         }
         let mut object = Value::clone(&before);
-        let due = self.now().saturating_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
-        set(&mut object, &["metadata", "deletionTimestamp"], in_seconds(due));
-        set(&mut object, &["metadata", "deletionGracePeriodSeconds"], grace);
+        let due = self
+            .now()
+            .saturating_add(SignedDuration::from_secs(grace))
+            .unwrap_or(Timestamp::MAX);
+        set(
+            &mut object,
+            &["metadata", "deletionTimestamp"],
+            in_seconds(due),
+        );
+        set(
+            &mut object,
+            &["metadata", "deletionGracePeriodSeconds"],
+            grace,
+        );
         Ok(self.commit(resource, key, object, Event::Modified))
     }
 
@@ -369,13 +431,25 @@ impl Store {
             self.commit(resource, key, Value::clone(&object), Event::Deleted);
         } else if at(&object, &["metadata", "deletionTimestamp"]).is_null() {
             let now = self.time();
-            self.change(resource, namespace, name, |o| set(o, &["metadata", "deletionTimestamp"], now));
+            self.change(resource, namespace, name, |o| {
+                set(o, &["metadata", "deletionTimestamp"], now)
+            });
         }
     }
 
-    fn commit(&mut self, resource: Resource, key: Key, mut object: Value, event: Event) -> Arc<Value> {
+    fn commit(
+        &mut self,
+        resource: Resource,
+        key: Key,
+        mut object: Value,
+        event: Event,
+    ) -> Arc<Value> {
         self.revision += 1;
-        set(&mut object, &["metadata", "resourceVersion"], self.revision.to_string());
+        set(
+            &mut object,
+            &["metadata", "resourceVersion"],
+            self.revision.to_string(),
+        );
         let word = match event {
             Event::Added => "ADDED",
             Event::Modified => "MODIFIED",
@@ -406,5 +480,7 @@ impl Store {
 /// RFC 3339 with whole seconds, as the API writes times.
 #[must_use]
 pub fn in_seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or_default().to_string()
+    Timestamp::from_second(time.as_second())
+        .unwrap_or_default()
+        .to_string()
 }

@@ -113,7 +113,12 @@ impl tower::Service<Request<Body>> for Wire {
 }
 
 impl Wire {
-    async fn exchange(&self, method: &http::Method, uri: &http::Uri, body: &[u8]) -> Result<Answer, NoAnswer> {
+    async fn exchange(
+        &self,
+        method: &http::Method,
+        uri: &http::Uri,
+        body: &[u8],
+    ) -> Result<Answer, NoAnswer> {
         let Some(mut call) = Call::read(method, uri, body) else {
             let message = format!("the simulation does not serve {method} {uri}");
             return Ok(refused(&Refusal::new(404, "NotFound", message), None));
@@ -184,18 +189,36 @@ impl Wire {
     }
 
     fn after_fault(&self, call: &Call, code: u16, wait: Option<u32>) -> Answer {
-        if lock(&self.shared.faults).mutant == Some(Mutant::ActOnUnknown) && call.verb == Verb::List {
+        if lock(&self.shared.faults).mutant == Some(Mutant::ActOnUnknown) && call.verb == Verb::List
+        {
             let store = lock(&self.shared.store);
-            return ok(&json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": store.revision().to_string()}, "items": []}));
+            return ok(
+                &json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": store.revision().to_string()}, "items": []}),
+            );
         }
         let (reason, message) = match code {
-            403 => ("Forbidden", format!("User \"relocator\" cannot {call} (simulated)")),
+            403 => (
+                "Forbidden",
+                format!("User \"relocator\" cannot {call} (simulated)"),
+            ),
             404 => ("NotFound", "not found (simulated)".to_owned()),
-            409 => ("Conflict", "the object has been modified (simulated)".to_owned()),
+            409 => (
+                "Conflict",
+                "the object has been modified (simulated)".to_owned(),
+            ),
             422 => ("Invalid", "refused as invalid (simulated)".to_owned()),
-            429 => ("TooManyRequests", "Too many requests, please try again later. (simulated)".to_owned()),
-            503 => ("ServiceUnavailable", "the server is currently unable to handle the request (simulated)".to_owned()),
-            _ => ("InternalError", "failed calling webhook (simulated)".to_owned()),
+            429 => (
+                "TooManyRequests",
+                "Too many requests, please try again later. (simulated)".to_owned(),
+            ),
+            503 => (
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request (simulated)".to_owned(),
+            ),
+            _ => (
+                "InternalError",
+                "failed calling webhook (simulated)".to_owned(),
+            ),
         };
         let mut refusal = Refusal::new(code, reason, message);
         if let Some(seconds) = wait {
@@ -205,7 +228,11 @@ impl Wire {
     }
 
     fn watch(&self, resource: Resource, call: &Call) -> Answer {
-        let since = call.query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
+        let since = call
+            .query
+            .get("resourceVersion")
+            .and_then(|v| v.parse().ok())
+            .unwrap_or_default();
         let (told, latency) = {
             let told = lock(&self.shared.store).news();
             (told, lock(&self.shared.faults).latency(NEWS))
@@ -231,14 +258,25 @@ impl Wire {
 
 /// What the mutant makes of the request; an answer if it is never sent.
 fn mutate(mutant: Mutant, call: &mut Call) -> Option<Value> {
-    let restart = ["spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/restartedAt"];
+    let restart = [
+        "spec",
+        "template",
+        "metadata",
+        "annotations",
+        "kubectl.kubernetes.io/restartedAt",
+    ];
     let pods = call.target == Target::Objects(Resource::Pods);
     match mutant {
         Mutant::NoUid if call.subresource == "eviction" => {
             unset(&mut call.body, &["deleteOptions", "preconditions"]);
         }
-        Mutant::UncordonOthers if call.verb == Verb::Patch && call.target == Target::Objects(Resource::Nodes) => {
-            let releases = call.body.pointer("/metadata/annotations/relocation.sh~1claimed-by") == Some(&Value::Null);
+        Mutant::UncordonOthers
+            if call.verb == Verb::Patch && call.target == Target::Objects(Resource::Nodes) =>
+        {
+            let releases = call
+                .body
+                .pointer("/metadata/annotations/relocation.sh~1claimed-by")
+                == Some(&Value::Null);
             if releases {
                 *place(&mut call.body, &["spec", "unschedulable"]) = Value::Null;
             }
@@ -250,8 +288,12 @@ fn mutate(mutant: Mutant, call: &mut Call) -> Option<Value> {
         Mutant::PlaceholderLeak if pods && call.verb == Verb::Delete => {
             return Some(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}));
         }
-        Mutant::NotConfirmed if pods && call.verb == Verb::List && call.query.contains_key("fieldSelector") => {
-            return Some(json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}));
+        Mutant::NotConfirmed
+            if pods && call.verb == Verb::List && call.query.contains_key("fieldSelector") =>
+        {
+            return Some(
+                json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}),
+            );
         }
         _ => {}
     }
@@ -302,7 +344,8 @@ impl Watching {
                 Step::Tell(line) => return Some((line, self)),
                 Step::Break => {
                     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version (simulated)"});
-                    let line = Bytes::from(format!("{}\n", json!({"type": "ERROR", "object": status})));
+                    let line =
+                        Bytes::from(format!("{}\n", json!({"type": "ERROR", "object": status})));
                     // Nothing more comes: the client lists again.
                     self.ends = Instant::now();
                     self.next = usize::MAX;
@@ -334,7 +377,8 @@ impl Watching {
         let soon = if calm { self.ends } else { faults.calm() };
         loop {
             let changes = store.changes().get(self.next..).unwrap_or_default();
-            let mine = |c: &&crate::store::Change| c.resource == self.resource && c.revision > self.since;
+            let mine =
+                |c: &&crate::store::Change| c.resource == self.resource && c.revision > self.since;
             let Some(offset) = changes.iter().position(|c| mine(&c)) else {
                 // Nothing new. What is after the end is looked at when it comes.
                 self.next = self.next.saturating_add(changes.len());
@@ -369,10 +413,9 @@ impl Watching {
                 continue;
             }
             let uid = text(&change.object, &["metadata", "uid"]);
-            let newer = changes
-                .iter()
-                .skip(offset + 1)
-                .any(|c| c.resource == self.resource && text(&c.object, &["metadata", "uid"]) == uid);
+            let newer = changes.iter().skip(offset + 1).any(|c| {
+                c.resource == self.resource && text(&c.object, &["metadata", "uid"]) == uid
+            });
             if newer && faults.chance(shares.merged, "change merged") {
                 continue;
             }
@@ -387,9 +430,10 @@ impl Watching {
 fn response(code: u16, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
     let mut response = Response::new(body);
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
-    response
-        .headers_mut()
-        .insert("content-type", http::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        "content-type",
+        http::HeaderValue::from_static("application/json"),
+    );
     response
 }
 
@@ -412,7 +456,9 @@ fn refused(refusal: &Refusal, wait: Option<u32>) -> Answer {
     }
     let mut answer = response(refusal.code, full(&status));
     if let Some(seconds) = wait {
-        answer.headers_mut().insert("retry-after", http::HeaderValue::from(seconds));
+        answer
+            .headers_mut()
+            .insert("retry-after", http::HeaderValue::from(seconds));
     }
     answer
 }

@@ -7,9 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::world::{
-    Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef,
-};
+use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef};
 
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Selected, Work};
@@ -197,12 +195,7 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
 
 /// Another workload under the budget begins to move, or is about to make or to take away pods: a rollout, a surge, a replica that is
 /// missing, a count that it has not followed yet.
-fn others_in_motion(
-    scene: &Scene<'_>,
-    work: &Work<'_>,
-    budget: &Budget,
-    started: &[Uid],
-) -> bool {
+fn others_in_motion(scene: &Scene<'_>, work: &Work<'_>, budget: &Budget, started: &[Uid]) -> bool {
     let other = |reference: &WorkloadRef, labels: &BTreeMap<String, String>| {
         reference.uid != work.reference.uid && budget.selects(&reference.namespace, labels)
     };

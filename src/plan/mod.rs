@@ -22,8 +22,8 @@ mod select;
 mod strategy;
 mod stuck;
 mod surge;
-mod system;
 mod sweep;
+mod system;
 mod treatment;
 
 use std::time::Duration;

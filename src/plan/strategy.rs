@@ -58,7 +58,8 @@ pub(super) fn resolve(
             )),
             Some(CannotRestart::Paused) => Err(Blocker::owner_paused(&deployment.reference)),
             Some(reason @ (CannotRestart::AtOnce | CannotRestart::Budget(_)))
-                if cannot_surge(deployment, work).is_none() => {
+                if cannot_surge(deployment, work).is_none() =>
+            {
                 Ok(choice(
                     MoveStrategy::Surge,
                     format!(

@@ -55,7 +55,9 @@ pub(super) fn holds(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> Op
             overdue = Some(pod);
         }
     }
-    overdue.map(Blocker::stuck_terminating).or_else(|| landing(scene, draft, work))
+    overdue
+        .map(Blocker::stuck_terminating)
+        .or_else(|| landing(scene, draft, work))
 }
 
 /// A pod of the workload that came since the start and has not become Ready for so long that it hardly will by itself.

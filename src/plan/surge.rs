@@ -11,8 +11,8 @@ use super::gates::{self, Hold};
 use super::moving::{self, Slots};
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
-use super::{stuck, system};
 use super::{Action, Restore};
+use super::{stuck, system};
 
 /// The mark of a surge of ours that is under way.
 pub(super) fn ours<'a>(scene: &Scene<'_>, deployment: &'a Deployment) -> Option<&'a SurgeMark> {

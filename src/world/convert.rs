@@ -491,6 +491,22 @@ mod tests {
         );
     }
 
+    /// As `kubectl delete --cascade=orphan` leaves it: without its owner, and so without the relocation's UID.
+    #[test]
+    fn a_placeholder_that_has_lost_its_owner_is_known_by_namespace_and_label() {
+        let owner = json!([{"apiVersion": "relocation.sh/v1alpha1", "kind": "NodeRelocation", "name": "move", "uid": "r"}]);
+        let labels = json!({"relocation.sh/relocation": "move"});
+        let detached = |namespace, labels: &Value, owners: &Value| {
+            let meta = json!({"name": "p", "namespace": namespace, "uid": "u", "labels": labels, "ownerReferences": owners});
+            super::detached(&serde_json::from_value(meta).unwrap()).map(|d| d.relocation)
+        };
+        let (ours, none) = (keys::PLACEHOLDER_NAMESPACE, json!([]));
+        assert_eq!(detached(ours, &labels, &none).as_deref(), Some("move"));
+        assert_eq!(detached(ours, &labels, &owner), None, "it has its owner");
+        assert_eq!(detached(ours, &json!({}), &none), None, "no label of ours");
+        assert_eq!(detached("default", &labels, &none), None);
+    }
+
     #[test]
     fn a_forged_mirror_annotation_is_not_believed() {
         let pod = |owner: Option<&str>| {

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::process::Output;
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 use lab::fixtures::{self, Pods};
 use lab::judge::ClusterState;
+use lab::operator::Operator;
 use lab::{NotYet, wait_until};
 
 use crate::world::{DO_NOT_DISRUPT, PATIENCE, World, binary, is_ready, node_of};
@@ -21,29 +23,32 @@ const RELOCATIONS: [&str; 2] = ["stuck", "surge"];
 async fn a_world_that_others_have_touched() -> World {
     let world = World::start().await;
     world
-        .nodes(&[("old-1", "6"), ("old-2", "2"), ("stays", "2")])
+        .nodes(&[("old-1", "10"), ("old-2", "2"), ("stays", "2")])
         .await;
-    for (set, pods) in [("db", 2), ("cache", 1)] {
-        let set = fixtures::stateful_set(set, pods).requests("3", "64Mi");
-        if pods == 1 {
-            world.nodes(&[("old-3", "3")]).await;
-        }
-        world.lab.put(&set).await.unwrap();
-        world.settled().await;
-    }
+    world.lab.put(&database("db", 2)).await.unwrap();
+    world.settled().await;
+    world.nodes(&[("old-3", "5")]).await;
+    world.lab.put(&database("cache", 1)).await.unwrap();
+    world.settled().await;
     // New pods are not Ready before the count has been seen, and long after.
     let web = fixtures::deployment("web", 4)
         .requests("1", "64Mi")
         .ready_after(8);
     world.lab.put(&web).await.unwrap();
     world.settled().await;
-    world.nodes(&[("spare", "2")]).await;
+    // For the placeholders of the Deployment and as many pods.
+    world.nodes(&[("spare", "4")]).await;
     world.kubectl(&["cordon", "old-1"]).await;
     let protect = format!("{DO_NOT_DISRUPT}=true");
     world
         .kubectl(&["annotate", "node", "old-2", &protect])
         .await;
     world
+}
+
+/// Pods of five CPUs each.
+fn database(name: &str, pods: i32) -> StatefulSet {
+    fixtures::stateful_set(name, pods).requests("5", "64Mi")
 }
 
 async fn placeholders(world: &World, count: usize) {
@@ -85,9 +90,26 @@ async fn tear_out(world: &World, name: &str) {
         .await;
 }
 
+struct TornOut {
+    /// How the cluster was before all relocations.
+    at_first: ClusterState,
+    /// How it was when there was only the one that stays.
+    before: ClusterState,
+    /// Of the killed operator. Another one of this identity need not wait until the lease runs out.
+    identity: String,
+}
+
+impl TornOut {
+    async fn operator(&self, world: &World) -> Operator {
+        let mut operator = world.operator_as(&self.identity).await;
+        operator.wait_leading(&world.lab).await.unwrap();
+        operator
+    }
+}
+
 /// One relocation waits for room, one is in a surge, and a third, which stays, waits for room as well; the operator is killed, and the
-/// first two are torn out. Returns how the cluster was when there was only the third, and before that.
-async fn torn_out(world: &World) -> (ClusterState, ClusterState) {
+/// first two are torn out.
+async fn torn_out(world: &World) -> TornOut {
     let at_first = world.snapshot().await;
     let mut operator = world.operator().await;
     let spec = "{nodes: {names: [old-3]}}";
@@ -113,7 +135,11 @@ async fn torn_out(world: &World) -> (ClusterState, ClusterState) {
     // Their placeholders go by themselves, by the garbage collector: what is left is what nobody else takes away.
     placeholders(world, 1).await;
     web_has(world, 6, 6).await;
-    (at_first, before)
+    TornOut {
+        at_first,
+        before,
+        identity: operator.identity().to_owned(),
+    }
 }
 
 /// What differs, but for which pods of the Deployment are the four: that is the `ReplicaSet`'s choice.
@@ -205,11 +231,11 @@ async fn all_is_as_before(world: &World, before: &ClusterState) {
 async fn the_operator_puts_back_what_relocations_have_left_that_were_torn_out() {
     let world = a_world_that_others_have_touched().await;
     let recording = world.record(&["old-1", "old-2", "old-3"]).await;
-    let (at_first, before) = torn_out(&world).await;
+    let torn_out = torn_out(&world).await;
     let (from, to) = dry_run_shows_all(&world).await;
 
-    let _operator = world.operator().await;
-    all_is_as_before(&world, &before).await;
+    let _operator = torn_out.operator(&world).await;
+    all_is_as_before(&world, &torn_out.before).await;
     let events: Vec<Event> = world.list().await;
     for node in ["old-1", "old-2"] {
         let told = events.iter().any(|e| {
@@ -225,7 +251,10 @@ async fn the_operator_puts_back_what_relocations_have_left_that_were_torn_out() 
 
     // The third one has been waiting all the time, and is ended as ever.
     tear_down(&world).await;
-    assert_eq!(differences(&world, &at_first).await, Vec::<String>::new());
+    assert_eq!(
+        differences(&world, &torn_out.at_first).await,
+        Vec::<String>::new()
+    );
     let verdict = recording.judge(&world).await;
     let written = verdict.writes_between(from, to);
     assert!(written.is_empty(), "by a dry run: {written:?}");
@@ -244,7 +273,7 @@ async fn tear_down(world: &World) {
 async fn by_hand_it_puts_back_the_same_and_says_what_it_may_not() {
     let world = a_world_that_others_have_touched().await;
     let recording = world.record(&["old-1", "old-2", "old-3"]).await;
-    let (at_first, before) = torn_out(&world).await;
+    let torn_out = torn_out(&world).await;
     let (from, to) = dry_run_shows_all(&world).await;
 
     // Somebody who may not even look, and somebody who may look and no more.
@@ -313,16 +342,19 @@ async fn by_hand_it_puts_back_the_same_and_says_what_it_may_not() {
             "{thing} in\n{said}"
         );
     }
-    all_is_as_before(&world, &before).await;
+    all_is_as_before(&world, &torn_out.before).await;
     let again_from = Timestamp::now();
     let (output, said) = relocator(&world, &world.lab.kubeconfig(), &["sweep"]).await;
     let again_to = Timestamp::now();
     assert_eq!(output.status.code(), Some(0));
     assert!(said.starts_with("nothing to restore"), "{said}");
 
-    let _operator = world.operator().await;
+    let _operator = torn_out.operator(&world).await;
     tear_down(&world).await;
-    assert_eq!(differences(&world, &at_first).await, Vec::<String>::new());
+    assert_eq!(
+        differences(&world, &torn_out.at_first).await,
+        Vec::<String>::new()
+    );
     let verdict = recording.judge(&world).await;
     for (from, to) in [(from, to), (again_from, again_to)] {
         let written = verdict.writes_between(from, to);

@@ -20,6 +20,6 @@ mod oracle;
 mod random;
 mod stages;
 mod strategies;
-mod system;
 mod sweep;
+mod system;
 mod toy;

@@ -174,12 +174,10 @@ fn case_127_while_the_new_node_does_not_answer_no_more_pods_leave() {
     unready(&mut toy, "spare-2");
     for _ in 0..20 {
         let plan = toy.step();
-        let begun = plan.actions.iter().any(|a| {
-            matches!(
-                a,
-                Action::Evict { .. } | Action::Scale { mark: Some(_), .. }
-            )
-        });
+        let begun = plan
+            .actions
+            .iter()
+            .any(|a| matches!(a, Action::Evict { .. } | Action::Surge { .. }));
         assert!(!begun, "{:?}", plan.actions);
     }
     toy.by_name("spare-2").ready = true;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use relocator::api::status::MoveStrategy;
-use relocator::plan::Action;
+use relocator::plan::{Action, Restore};
 use relocator::world::RolloutStrategy;
 use serde_json::json;
 
@@ -64,11 +64,7 @@ fn case_129_karpenter_and_the_operator_move_last_and_in_this_order() {
             let name = match &action {
                 Action::Evict { pod, .. } => pod.name.split('-').next().unwrap().to_owned(),
                 Action::Restart { workload, .. } => workload.name.clone(),
-                Action::Scale {
-                    workload,
-                    mark: Some(mark),
-                    ..
-                } => {
+                Action::Surge { workload, mark, .. } => {
                     let by = mark.to - mark.from;
                     assert!(by == 1 || workload.name == "web", "{workload} by {by}");
                     workload.name.clone()
@@ -114,7 +110,10 @@ fn case_129_karpenter_waits_for_placeholders_of_other_relocations_too() {
         let moves = plan.actions.iter().any(|a| {
             matches!(
                 a,
-                Action::Evict { .. } | Action::Restart { .. } | Action::Scale { .. }
+                Action::Evict { .. }
+                    | Action::Restart { .. }
+                    | Action::Surge { .. }
+                    | Action::Restore(Restore::EndSurge { .. })
             )
         });
         assert!(!moves, "{:?}", plan.actions);

@@ -133,15 +133,28 @@ impl Controller for Adversary {
                 self.plan.push((when, undo, Some(object.clone())));
             }
             if let Ok(mut done) = self.done.lock() {
-                done.push(Done { at: now, deed, object });
+                done.push(Done {
+                    at: now,
+                    deed,
+                    object,
+                });
             }
         }
-        self.plan.iter().map(|(at, ..)| *at).fold(None, |next, at| earliest(next, Some(at)))
+        self.plan
+            .iter()
+            .map(|(at, ..)| *at)
+            .fold(None, |next, at| earliest(next, Some(at)))
     }
 }
 
 /// One object of the resource that is so, by the seed; the given one if it is still there.
-fn choose(store: &Store, rng: &mut Rng, resource: Resource, given: Option<&str>, is_so: impl Fn(&Value) -> bool) -> Option<Arc<Value>> {
+fn choose(
+    store: &Store,
+    rng: &mut Rng,
+    resource: Resource,
+    given: Option<&str>,
+    is_so: impl Fn(&Value) -> bool,
+) -> Option<Arc<Value>> {
     let all: Vec<_> = store
         .all(resource)
         .filter(|o| given.is_none_or(|g| name(o) == g) && is_so(o))
@@ -157,15 +170,26 @@ fn act(store: &mut Store, rng: &mut Rng, deed: Deed, given: Option<String>) -> O
     let placeholder = |p: &Value| namespace(p) == PLACEHOLDERS;
     let now = store.time();
     let chosen = match deed {
-        Deed::DeletePod => choose(store, rng, Resource::Pods, given, |p| !placeholder(p) && !is_terminating(p)),
+        Deed::DeletePod => choose(store, rng, Resource::Pods, given, |p| {
+            !placeholder(p) && !is_terminating(p)
+        }),
         Deed::DeletePlaceholder => choose(store, rng, Resource::Pods, given, placeholder),
-        Deed::Cordon | Deed::Uncordon | Deed::StripMarks | Deed::NodeAway | Deed::NodeBack | Deed::DeleteNode => {
-            choose(store, rng, Resource::Nodes, given, any)
-        }
-        Deed::DeleteNodeClaim => choose(store, rng, Resource::NodeClaims, given, |c| !is_terminating(c)),
+        Deed::Cordon
+        | Deed::Uncordon
+        | Deed::StripMarks
+        | Deed::NodeAway
+        | Deed::NodeBack
+        | Deed::DeleteNode => choose(store, rng, Resource::Nodes, given, any),
+        Deed::DeleteNodeClaim => choose(store, rng, Resource::NodeClaims, given, |c| {
+            !is_terminating(c)
+        }),
         Deed::Scale => choose(store, rng, Resource::Deployments, given, any),
-        Deed::Tighten | Deed::Loosen => choose(store, rng, Resource::Budgets, given, |b| !at(b, &["spec", "minAvailable"]).is_null()),
-        Deed::Suspend | Deed::Resume | Deed::DeleteRelocation | Deed::EditRelocation => choose(store, rng, Resource::Relocations, given, any),
+        Deed::Tighten | Deed::Loosen => choose(store, rng, Resource::Budgets, given, |b| {
+            !at(b, &["spec", "minAvailable"]).is_null()
+        }),
+        Deed::Suspend | Deed::Resume | Deed::DeleteRelocation | Deed::EditRelocation => {
+            choose(store, rng, Resource::Relocations, given, any)
+        }
     }?;
     let (space, object) = (namespace(&chosen).to_owned(), name(&chosen).to_owned());
     let cordon = |node: &mut Value, to: bool| {
@@ -182,7 +206,8 @@ fn act(store: &mut Store, rng: &mut Rng, deed: Deed, given: Option<String>) -> O
         let wanted = number(budget, &["spec", "minAvailable"]) + more;
         set(budget, &["spec", "minAvailable"], wanted.max(0));
     };
-    let mut change = |resource, how: &dyn Fn(&mut Value)| store.change(resource, &space, &object, how);
+    let mut change =
+        |resource, how: &dyn Fn(&mut Value)| store.change(resource, &space, &object, how);
     match deed {
         Deed::DeletePod | Deed::DeletePlaceholder => delete(store, Resource::Pods, &chosen, AGENT),
         Deed::Cordon => change(Resource::Nodes, &|n| cordon(n, true)),
@@ -193,17 +218,26 @@ fn act(store: &mut Store, rng: &mut Rng, deed: Deed, given: Option<String>) -> O
         Deed::DeleteNodeClaim => delete(store, Resource::NodeClaims, &chosen, AGENT),
         Deed::DeleteNode => delete(store, Resource::Nodes, &chosen, AGENT),
         Deed::Scale => {
-            let to = (number(&chosen, &["spec", "replicas"]) + if rng.bool() { 1 } else { -1 }).max(1);
-            change(Resource::Deployments, &|d| set(d, &["spec", "replicas"], to));
+            let to =
+                (number(&chosen, &["spec", "replicas"]) + if rng.bool() { 1 } else { -1 }).max(1);
+            change(Resource::Deployments, &|d| {
+                set(d, &["spec", "replicas"], to)
+            });
         }
         Deed::Tighten => change(Resource::Budgets, &|b| wants(b, 1)),
         Deed::Loosen => change(Resource::Budgets, &|b| wants(b, -1)),
-        Deed::Suspend => change(Resource::Relocations, &|r| set(r, &["spec", "suspend"], true)),
-        Deed::Resume => change(Resource::Relocations, &|r| set(r, &["spec", "suspend"], false)),
+        Deed::Suspend => change(Resource::Relocations, &|r| {
+            set(r, &["spec", "suspend"], true)
+        }),
+        Deed::Resume => change(Resource::Relocations, &|r| {
+            set(r, &["spec", "suspend"], false)
+        }),
         Deed::DeleteRelocation => delete(store, Resource::Relocations, &chosen, AGENT),
         Deed::EditRelocation => {
             let to = rng.u32(1..5);
-            change(Resource::Relocations, &|r| set(r, &["spec", "workloads", "maxConcurrent"], to));
+            change(Resource::Relocations, &|r| {
+                set(r, &["spec", "workloads", "maxConcurrent"], to)
+            });
         }
     }
     Some(object)

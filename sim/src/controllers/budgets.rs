@@ -48,7 +48,10 @@ fn status(store: &Store, budget: &Value) -> (Value, Option<Timestamp>) {
     let mut scales: Vec<(String, i64)> = Vec::new();
     let covered = store.all(Resource::Pods).filter(|p| {
         namespace(p) == namespace(budget)
-            && selects(at(budget, &["spec", "selector"]), at(p, &["metadata", "labels"]))
+            && selects(
+                at(budget, &["spec", "selector"]),
+                at(p, &["metadata", "labels"]),
+            )
     });
     for pod in covered {
         if let Some((owner, replicas)) = scale(store, pod)
@@ -77,7 +80,11 @@ fn status(store: &Store, budget: &Value) -> (Value, Option<Timestamp>) {
         Some(wanted) => wanted,
         None => (expected - number(budget, &["spec", "maxUnavailable"])).max(0),
     };
-    let allowed = if expected == 0 { 0 } else { (healthy - desired).max(0) };
+    let allowed = if expected == 0 {
+        0
+    } else {
+        (healthy - desired).max(0)
+    };
     let status = json!({
         "observedGeneration": number(budget, &["metadata", "generation"]),
         "currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected,

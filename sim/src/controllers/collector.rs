@@ -49,7 +49,9 @@ impl Controller for Collector {
                 // By force: nothing runs there any more.
                 None => store.remove(Resource::Pods, namespace(&pod), name(&pod), uid(&pod)),
                 Some(node) => {
-                    let Some(since) = away_since(node) else { continue };
+                    let Some(since) = away_since(node) else {
+                        continue;
+                    };
                     let due = since.saturating_add(TOLERATED).unwrap_or(Timestamp::MAX);
                     if due > store.now() {
                         next = earliest(next, Some(due));
@@ -79,7 +81,9 @@ fn orphaned(store: &Store, object: &Value) -> bool {
     let owners = list(object, &["metadata", "ownerReferences"]);
     !owners.is_empty()
         && owners.iter().all(|o| {
-            let resource = Resource::ALL.into_iter().find(|r| r.kind() == text(o, &["kind"]));
+            let resource = Resource::ALL
+                .into_iter()
+                .find(|r| r.kind() == text(o, &["kind"]));
             resource.is_some_and(|r| store.with_uid(r, text(o, &["uid"])).is_none())
         })
 }

@@ -50,15 +50,23 @@ impl Controller for GitOps {
                 continue;
             }
             let wait = 1.0 + 9.0 * rng.f64();
-            let due = *self.due.entry(key.clone()).or_insert_with(|| after(store.now(), wait));
+            let due = *self
+                .due
+                .entry(key.clone())
+                .or_insert_with(|| after(store.now(), wait));
             if due > store.now() {
                 next = earliest(next, Some(due));
                 continue;
             }
             self.due.remove(&key);
-            store.change(Resource::Deployments, namespace(&deployment), name(&deployment), |d| {
-                set(d, &["spec"], wanted);
-            });
+            store.change(
+                Resource::Deployments,
+                namespace(&deployment),
+                name(&deployment),
+                |d| {
+                    set(d, &["spec"], wanted);
+                },
+            );
         }
         next
     }

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    Controller, after, delete, earliest, is_finished, is_terminating, name, namespace, node_of, scheduler, uid,
+    Controller, after, delete, earliest, is_finished, is_terminating, name, namespace, node_of,
+    scheduler, uid,
 };
 use crate::json::{at, condition, list, set, set_condition, text};
 use crate::resource::Resource;
@@ -60,10 +61,20 @@ impl Karpenter {
     }
 
     /// True when so many seconds have passed since this was first asked for the key.
-    fn passed(&mut self, key: String, seconds: f64, store: &Store, rng: &mut Rng, next: &mut Option<Timestamp>) -> bool {
+    fn passed(
+        &mut self,
+        key: String,
+        seconds: f64,
+        store: &Store,
+        rng: &mut Rng,
+        next: &mut Option<Timestamp>,
+    ) -> bool {
         let now = store.now();
         let wait = seconds * (0.7 + 0.6 * rng.f64());
-        let due = *self.due.entry(key.clone()).or_insert_with(|| after(now, wait));
+        let due = *self
+            .due
+            .entry(key.clone())
+            .or_insert_with(|| after(now, wait));
         if due <= now {
             self.due.remove(&key);
             return true;
@@ -75,7 +86,12 @@ impl Karpenter {
 
 impl Controller for Karpenter {
     fn looks_at(&self) -> &'static [Resource] {
-        &[Resource::Pods, Resource::Nodes, Resource::NodeClaims, Resource::Attachments]
+        &[
+            Resource::Pods,
+            Resource::Nodes,
+            Resource::NodeClaims,
+            Resource::Attachments,
+        ]
     }
 
     fn run(&mut self, store: &mut Store, rng: &mut Rng) -> Option<Timestamp> {
@@ -104,7 +120,10 @@ impl Karpenter {
             .filter(|p| text(p, &["status", "nominatedNodeName"]).is_empty())
             .filter(|p| {
                 let selector = at(p, &["spec", "nodeSelector"]).as_object();
-                selector.into_iter().flatten().all(|(key, _)| key == NODEPOOL || key == "kubernetes.io/os")
+                selector
+                    .into_iter()
+                    .flatten()
+                    .all(|(key, _)| key == NODEPOOL || key == "kubernetes.io/os")
             })
             .cloned()
             .collect();
@@ -126,7 +145,9 @@ impl Karpenter {
             .collect();
         // Nodes that are there and not Ready yet will have room, too.
         let coming = store.all(Resource::Nodes).filter(|n| {
-            !is_terminating(n) && at(n, &["metadata", "labels", INITIALIZED]).is_null() && at(n, &["metadata", "labels", NODEPOOL]).is_string()
+            !is_terminating(n)
+                && at(n, &["metadata", "labels", INITIALIZED]).is_null()
+                && at(n, &["metadata", "labels", NODEPOOL]).is_string()
         });
         bins.extend(coming.map(|_| cpus));
         let there = bins.len();
@@ -148,13 +169,27 @@ impl Karpenter {
     }
 
     /// Launch, registration, readiness, initialization.
-    fn bring_up(&mut self, store: &mut Store, claim: &Value, rng: &mut Rng, next: &mut Option<Timestamp>) {
+    fn bring_up(
+        &mut self,
+        store: &mut Store,
+        claim: &Value,
+        rng: &mut Rng,
+        next: &mut Option<Timestamp>,
+    ) {
         let node_name = text(claim, &["status", "nodeName"]);
         if node_name.is_empty() {
-            if self.passed(format!("launch {}", uid(claim)), self.times.launch, store, rng, next) {
+            if self.passed(
+                format!("launch {}", uid(claim)),
+                self.times.launch,
+                store,
+                rng,
+                next,
+            ) {
                 let node = format!("node-{}", name(claim));
                 let _made = store.create(Resource::Nodes, node_object(&node, false));
-                store.change(Resource::NodeClaims, "", name(claim), |c| set(c, &["status", "nodeName"], node));
+                store.change(Resource::NodeClaims, "", name(claim), |c| {
+                    set(c, &["status", "nodeName"], node)
+                });
             }
             return;
         }
@@ -163,14 +198,26 @@ impl Karpenter {
         };
         let now = store.time();
         if list(&node, &["status", "conditions"]).is_empty() {
-            if self.passed(format!("ready {}", uid(&node)), self.times.boot, store, rng, next) {
+            if self.passed(
+                format!("ready {}", uid(&node)),
+                self.times.boot,
+                store,
+                rng,
+                next,
+            ) {
                 store.change(Resource::Nodes, "", node_name, |n| {
                     set_condition(n, "Ready", "True", "", &now);
                 });
             }
         } else if at(&node, &["metadata", "labels", INITIALIZED]).is_null()
             && condition(&node, "Ready") == "True"
-            && self.passed(format!("init {}", uid(&node)), self.times.boot, store, rng, next)
+            && self.passed(
+                format!("init {}", uid(&node)),
+                self.times.boot,
+                store,
+                rng,
+                next,
+            )
         {
             store.change(Resource::Nodes, "", node_name, |n| {
                 set(n, &["metadata", "labels", INITIALIZED], "true");
@@ -179,16 +226,25 @@ impl Karpenter {
     }
 
     /// An empty node goes, unless it or a pod on it says no.
-    fn remove_empty(&mut self, store: &mut Store, claim: &Arc<Value>, rng: &mut Rng, next: &mut Option<Timestamp>) {
-        let Some(node) = store.get(Resource::Nodes, "", text(claim, &["status", "nodeName"])).cloned() else {
+    fn remove_empty(
+        &mut self,
+        store: &mut Store,
+        claim: &Arc<Value>,
+        rng: &mut Rng,
+        next: &mut Option<Timestamp>,
+    ) {
+        let Some(node) = store
+            .get(Resource::Nodes, "", text(claim, &["status", "nodeName"]))
+            .cloned()
+        else {
             return;
         };
         let key = format!("empty {}", uid(&node));
         let said_no = |o: &Value| text(o, &["metadata", "annotations", DO_NOT_DISRUPT]) == "true";
         let initialized = at(&node, &["metadata", "labels", INITIALIZED]).is_string();
-        let busy = store
-            .all(Resource::Pods)
-            .any(|p| node_of(p) == name(&node) && ((!of_daemon_set(p) && !is_finished(p)) || said_no(p)));
+        let busy = store.all(Resource::Pods).any(|p| {
+            node_of(p) == name(&node) && ((!of_daemon_set(p) && !is_finished(p)) || said_no(p))
+        });
         if busy || said_no(&node) || !initialized {
             self.due.remove(&key);
         } else if self.passed(key, self.times.empty, store, rng, next) {
@@ -197,8 +253,16 @@ impl Karpenter {
     }
 
     /// Taints the node, evicts its pods as their budgets and do-not-disrupt allow, then node and claim go.
-    fn terminate(&mut self, store: &mut Store, claim: &Value, rng: &mut Rng, next: &mut Option<Timestamp>) {
-        let node = store.get(Resource::Nodes, "", text(claim, &["status", "nodeName"])).cloned();
+    fn terminate(
+        &mut self,
+        store: &mut Store,
+        claim: &Value,
+        rng: &mut Rng,
+        next: &mut Option<Timestamp>,
+    ) {
+        let node = store
+            .get(Resource::Nodes, "", text(claim, &["status", "nodeName"]))
+            .cloned();
         let Some(node) = node else {
             if self.passed(format!("gone {}", uid(claim)), 1.0, store, rng, next) {
                 store.change(Resource::NodeClaims, "", name(claim), |c| {
@@ -207,10 +271,16 @@ impl Karpenter {
             }
             return;
         };
-        let tainted = list(&node, &["spec", "taints"]).iter().any(|t| text(t, &["key"]) == DISRUPTED);
+        let tainted = list(&node, &["spec", "taints"])
+            .iter()
+            .any(|t| text(t, &["key"]) == DISRUPTED);
         if !tainted {
             store.change(Resource::Nodes, "", name(&node), |n| {
-                set(n, &["spec", "taints"], json!([{"key": DISRUPTED, "effect": "NoSchedule"}]));
+                set(
+                    n,
+                    &["spec", "taints"],
+                    json!([{"key": DISRUPTED, "effect": "NoSchedule"}]),
+                );
             });
         }
         let pods: Vec<_> = store
@@ -227,7 +297,10 @@ impl Karpenter {
                 evict(store, pod);
             }
         }
-        if pods.is_empty() && !attached && self.passed(format!("end {}", uid(&node)), 2.0, store, rng, next) {
+        if pods.is_empty()
+            && !attached
+            && self.passed(format!("end {}", uid(&node)), 2.0, store, rng, next)
+        {
             store.remove(Resource::Nodes, "", name(&node), uid(&node));
         }
     }

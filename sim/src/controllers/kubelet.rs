@@ -6,7 +6,10 @@ use fastrand::Rng;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Controller, after, earliest, is_finished, is_terminating, name, namespace, node_of, uid, volumes};
+use super::{
+    Controller, after, earliest, is_finished, is_terminating, name, namespace, node_of, uid,
+    volumes,
+};
 use crate::json::{at, condition, number, set, set_condition, text};
 use crate::resource::Resource;
 use crate::store::Store;
@@ -26,7 +29,9 @@ enum Step {
 
 /// A time of the pod in seconds, by annotation; the default if it has none.
 fn seconds(pod: &Value, key: &str, default: f64) -> f64 {
-    text(pod, &["metadata", "annotations", key]).parse().unwrap_or(default)
+    text(pod, &["metadata", "annotations", key])
+        .parse()
+        .unwrap_or(default)
 }
 
 impl Controller for Kubelet {
@@ -55,7 +60,10 @@ impl Controller for Kubelet {
             };
             let key = (uid(&pod).to_owned(), step);
             let jitter = 0.3 * rng.f64();
-            let when = self.due.remove(&key).unwrap_or_else(|| after(store.now(), wait + jitter));
+            let when = self
+                .due
+                .remove(&key)
+                .unwrap_or_else(|| after(store.now(), wait + jitter));
             if when <= store.now() {
                 take(store, &pod, step);
             } else {

@@ -39,7 +39,9 @@ pub(super) fn admits(node: &Value, pod: &Value) -> bool {
     !is_terminating(node)
         && condition(node, "Ready") == "True"
         && (!cordoned || tolerates("node.kubernetes.io/unschedulable"))
-        && list(node, &["spec", "taints"]).iter().all(|t| tolerates(text(t, &["key"])))
+        && list(node, &["spec", "taints"])
+            .iter()
+            .all(|t| tolerates(text(t, &["key"])))
         && selector
             .into_iter()
             .flatten()
@@ -111,7 +113,13 @@ impl Controller for Scheduler {
 }
 
 /// A node with room: the nominated one first, then the one with the most, by the seed among equals.
-fn fitting(store: &Store, free: &BTreeMap<String, i128>, pod: &Value, nominated: &str, rng: &mut Rng) -> Option<String> {
+fn fitting(
+    store: &Store,
+    free: &BTreeMap<String, i128>,
+    pod: &Value,
+    nominated: &str,
+    rng: &mut Rng,
+) -> Option<String> {
     let wanted = requests(pod);
     let mut open: Vec<(bool, i128, u32, &str)> = store
         .all(Resource::Nodes)
@@ -139,12 +147,22 @@ fn unschedulable(store: &mut Store, pod: &Value, nominated: Option<&str>) {
     store.change(Resource::Pods, namespace(pod), name(pod), |p| {
         set_condition(p, "PodScheduled", "False", "Unschedulable", &now);
         let conditions = place(p, &["status", "conditions"]).as_array_mut();
-        for condition in conditions.into_iter().flatten().filter(|c| text(c, &["type"]) == "PodScheduled") {
-            set(condition, &["message"], "no node has room for it, admits it and is Ready");
+        for condition in conditions
+            .into_iter()
+            .flatten()
+            .filter(|c| text(c, &["type"]) == "PodScheduled")
+        {
+            set(
+                condition,
+                &["message"],
+                "no node has room for it, admits it and is Ready",
+            );
         }
         match nominated {
             Some(node) => set(p, &["status", "nominatedNodeName"], node),
-            None if !at(p, &["status", "nominatedNodeName"]).is_null() => unset(p, &["status", "nominatedNodeName"]),
+            None if !at(p, &["status", "nominatedNodeName"]).is_null() => {
+                unset(p, &["status", "nominatedNodeName"])
+            }
             None => {}
         }
     });
@@ -161,7 +179,9 @@ fn preempt(store: &mut Store, free: &BTreeMap<String, i128>, pod: &Value) -> Opt
         let mut room = free.get(name(node)).copied().unwrap_or(0);
         let mut victims = Vec::new();
         let lower = store.all(Resource::Pods).filter(|p| {
-            node_of(p) == name(node) && !is_finished(p) && number(p, &["spec", "priority"]) < priority
+            node_of(p) == name(node)
+                && !is_finished(p)
+                && number(p, &["spec", "priority"]) < priority
         });
         for victim in lower {
             if room >= wanted {
@@ -170,7 +190,11 @@ fn preempt(store: &mut Store, free: &BTreeMap<String, i128>, pod: &Value) -> Opt
             room += requests(victim);
             victims.push(Arc::clone(victim));
         }
-        if room >= wanted && best.as_ref().is_none_or(|(fewest, ..)| victims.len() < *fewest) {
+        if room >= wanted
+            && best
+                .as_ref()
+                .is_none_or(|(fewest, ..)| victims.len() < *fewest)
+        {
             best = Some((victims.len(), name(node).to_owned(), victims));
         }
     }

@@ -60,10 +60,18 @@ impl Controller for Volumes {
                 attached.insert(volume);
                 continue;
             }
-            let gone = *self.leaving.entry(key.clone()).or_insert_with(|| after(now, 1.0 + 2.0 * rng.f64()));
+            let gone = *self
+                .leaving
+                .entry(key.clone())
+                .or_insert_with(|| after(now, 1.0 + 2.0 * rng.f64()));
             if gone <= now {
                 self.leaving.remove(&key);
-                store.remove(Resource::Attachments, "", &key, text(&attachment, &["metadata", "uid"]));
+                store.remove(
+                    Resource::Attachments,
+                    "",
+                    &key,
+                    text(&attachment, &["metadata", "uid"]),
+                );
             } else {
                 next = earliest(next, Some(gone));
                 attached.insert(volume);

@@ -7,7 +7,10 @@ use fastrand::Rng;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Controller, MANAGER, delete, is_finished, is_ready, is_terminating, name, namespace, node_of, uid};
+use super::{
+    Controller, MANAGER, delete, is_finished, is_ready, is_terminating, name, namespace, node_of,
+    uid,
+};
 use crate::json::{at, condition, number, set, text};
 use crate::resource::Resource;
 use crate::server::controller;
@@ -69,7 +72,11 @@ impl Controller for ReplicaSets {
             let (wanted, have) = (number(&set, &["spec", "replicas"]), count(pods.len()));
             for _ in have..wanted {
                 let mut pod = pod(&set);
-                crate::json::set(&mut pod, &["metadata", "generateName"], format!("{}-", name(&set)));
+                crate::json::set(
+                    &mut pod,
+                    &["metadata", "generateName"],
+                    format!("{}-", name(&set)),
+                );
                 // Refused by admission: tried again at the next change.
                 let _refused = store.create(Resource::Pods, pod);
             }
@@ -95,9 +102,22 @@ impl Controller for ReplicaSets {
 }
 
 /// Who goes first: the order of `ActivePodsWithRanks`.
-fn rank(pods: &[Arc<Value>], pod: &Value) -> (bool, bool, bool, i64, i64, std::cmp::Reverse<String>, std::cmp::Reverse<String>) {
+fn rank(
+    pods: &[Arc<Value>],
+    pod: &Value,
+) -> (
+    bool,
+    bool,
+    bool,
+    i64,
+    i64,
+    std::cmp::Reverse<String>,
+    std::cmp::Reverse<String>,
+) {
     let cost = "controller.kubernetes.io/pod-deletion-cost";
-    let cost = text(pod, &["metadata", "annotations", cost]).parse().unwrap_or(0);
+    let cost = text(pod, &["metadata", "annotations", cost])
+        .parse()
+        .unwrap_or(0);
     let together = pods
         .iter()
         .filter(|p| node_of(p) == node_of(pod) && !node_of(pod).is_empty() && is_ready(p))
@@ -189,7 +209,9 @@ fn roll(store: &mut Store, deployment: &Value) {
         }
         return;
     }
-    let still_there = old.iter().any(|s| !owned(store, Resource::Pods, uid(s)).is_empty());
+    let still_there = old
+        .iter()
+        .any(|s| !owned(store, Resource::Pods, uid(s)).is_empty());
     if recreate && still_there {
         return;
     }
@@ -211,7 +233,10 @@ fn roll(store: &mut Store, deployment: &Value) {
         }
     }
     // Down: pods that do not serve first, then as many as availability allows.
-    let of_old: Vec<_> = old.iter().map(|s| (Arc::clone(s), active(store, uid(s)))).collect();
+    let of_old: Vec<_> = old
+        .iter()
+        .map(|s| (Arc::clone(s), active(store, uid(s))))
+        .collect();
     let of_now = active(store, uid(&now));
     let least = wanted - missing;
     let mut may_go = total - least - (have - ready(&of_now)).max(0);
@@ -241,7 +266,11 @@ fn make_set(store: &mut Store, deployment: &Value, replicas: i64) {
         },
         "spec": {"replicas": replicas, "selector": at(deployment, &["spec", "selector"]), "template": template},
     });
-    crate::json::set(&mut set, &["metadata", "annotations", TEMPLATE], template.to_string());
+    crate::json::set(
+        &mut set,
+        &["metadata", "annotations", TEMPLATE],
+        template.to_string(),
+    );
     // The name is new.
     let _made = store.create(Resource::ReplicaSets, set);
 }
@@ -250,13 +279,22 @@ fn report(store: &mut Store, deployment: &Value) {
     let (now, old) = sets(store, deployment);
     let pods = |set: &Arc<Value>| active(store, uid(set));
     let of_now = now.as_ref().map(pods).unwrap_or_default();
-    let all: Vec<_> = old.iter().flat_map(pods).chain(of_now.iter().cloned()).collect();
+    let all: Vec<_> = old
+        .iter()
+        .flat_map(pods)
+        .chain(of_now.iter().cloned())
+        .collect();
     let status = json!({
         "observedGeneration": number(deployment, &["metadata", "generation"]),
         "replicas": all.len(), "updatedReplicas": of_now.len(),
         "readyReplicas": ready(&all), "availableReplicas": ready(&all),
     });
-    store.change(Resource::Deployments, namespace(deployment), name(deployment), |d| set(d, &["status"], status));
+    store.change(
+        Resource::Deployments,
+        namespace(deployment),
+        name(deployment),
+        |d| set(d, &["status"], status),
+    );
 }
 
 impl Controller for StatefulSets {
@@ -271,7 +309,9 @@ impl Controller for StatefulSets {
             let claims = !crate::json::list(&set, &["spec", "volumeClaimTemplates"]).is_empty();
             for ordinal in 0..replicas(&set) {
                 let pod_name = format!("{}-{ordinal}", name(&set));
-                let there = store.get(Resource::Pods, namespace(&set), &pod_name).cloned();
+                let there = store
+                    .get(Resource::Pods, namespace(&set), &pod_name)
+                    .cloned();
                 match there {
                     None => {
                         let mut pod = pod(&set);
@@ -290,7 +330,12 @@ impl Controller for StatefulSets {
                         delete(store, Resource::Pods, &pod, MANAGER);
                     }
                     // In order: each waits for the one before.
-                    Some(pod) if !parallel && (is_terminating(&pod) || condition(&pod, "Ready") != "True") => break,
+                    Some(pod)
+                        if !parallel
+                            && (is_terminating(&pod) || condition(&pod, "Ready") != "True") =>
+                    {
+                        break;
+                    }
                     Some(_) => {}
                 }
             }
@@ -338,10 +383,18 @@ impl Controller for DaemonSets {
                 .collect();
             for node in nodes {
                 let mut pod = pod(&set);
-                crate::json::set(&mut pod, &["metadata", "generateName"], format!("{}-", name(&set)));
+                crate::json::set(
+                    &mut pod,
+                    &["metadata", "generateName"],
+                    format!("{}-", name(&set)),
+                );
                 // The real one asks the scheduler by affinity to the node; it comes to the same.
                 crate::json::set(&mut pod, &["spec", "nodeName"], node);
-                crate::json::set(&mut pod, &["spec", "tolerations"], json!([{"operator": "Exists"}]));
+                crate::json::set(
+                    &mut pod,
+                    &["spec", "tolerations"],
+                    json!([{"operator": "Exists"}]),
+                );
                 let _made = store.create(Resource::Pods, pod);
             }
         }

@@ -61,7 +61,12 @@ async fn kubectl(lab: &Lab, verb: &[&str], names: &[&str]) -> Result<(), WayErro
 /// Node by node. Karpenter may be quicker: an empty node that has drifted is its own to remove, and needs no drain.
 async fn drain(lab: &Lab, nodes: &[&str]) -> Result<(), WayError> {
     for node in nodes {
-        let arguments = ["drain", "--ignore-daemonsets", "--delete-emptydir-data", node];
+        let arguments = [
+            "drain",
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            node,
+        ];
         match lab.kubectl(&arguments).await {
             Err(LabError::Kubectl { output, .. }) if output.contains("(NotFound)") => {}
             other => {
