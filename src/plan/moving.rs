@@ -92,9 +92,13 @@ pub(super) fn adopt(scene: &Scene<'_>, draft: &mut Draft) {
 fn leftover(scene: &Scene<'_>, draft: &mut Draft) {
     for selected in &scene.nodes {
         let Some(node) = selected.node else { continue };
-        for (_, treatment) in &selected.pods {
+        for (pod, treatment) in &selected.pods {
             match treatment {
                 Treatment::Stuck(blocker) => draft.block(blocker.clone()),
+                Treatment::GivesWay => draft.wait(Waiting::GivesWay {
+                    placeholder: pod.reference.clone(),
+                    node: node.name.clone(),
+                }),
                 Treatment::Waits { job } => draft.wait(Waiting::Job {
                     job: job.clone(),
                     node: node.name.clone(),

@@ -97,7 +97,10 @@ fn pod_blockers(pods: &[(&Pod, Treatment)], draft: &mut Draft) {
         match treatment {
             Treatment::Stuck(blocker) => draft.block(blocker.clone()),
             Treatment::Moves(_) => draft.blockers.extend(cannot_land_elsewhere(pod)),
-            Treatment::Stays | Treatment::Finished | Treatment::Waits { .. } => {}
+            Treatment::Stays
+            | Treatment::Finished
+            | Treatment::GivesWay
+            | Treatment::Waits { .. } => {}
         }
     }
 }

@@ -446,6 +446,11 @@ pub enum Waiting {
         job: String,
         node: NodeName,
     },
+    /// The placeholder of another relocation.
+    GivesWay {
+        placeholder: PodRef,
+        node: NodeName,
+    },
     SecondRead(NodeName),
     Detach {
         node: NodeName,
@@ -526,6 +531,12 @@ impl fmt::Display for Waiting {
                 "a free slot for {workload} within workloads.maxConcurrent"
             ),
             Self::Job { job, node } => write!(f, "{job} to finish on node {node}"),
+            Self::GivesWay { placeholder, node } => {
+                write!(
+                    f,
+                    "placeholder {placeholder} to be taken away from node {node}"
+                )
+            }
             Self::SecondRead(node) => write!(
                 f,
                 "a second look at node {node} to confirm that it is empty"

@@ -17,6 +17,8 @@ mod after_drain;
 mod bad_input;
 mod blocked;
 mod case_nodes;
+mod case_quiet;
+mod case_system;
 mod crash;
 #[cfg(feature = "crash-test")]
 mod crash_sweep;

@@ -168,6 +168,60 @@ fn case_127_the_places_on_a_lost_node_do_not_count_and_others_are_made() {
 }
 
 #[test]
+fn the_places_on_a_node_that_another_relocation_empties_are_given_up() {
+    let mut toy = Toy::new(json!({"nodes": {"names": ["old"]}, "afterDrain": "Uncordon"}));
+    toy.node("old");
+    toy.node("spare-1");
+    toy.stateful_set("db", &["old", "old"]);
+    toy.until("moving", |t| t.stage() == "Moving");
+    let other = relocator::world::ClaimValue::parse("other/2");
+    let node = toy.by_name("spare-1");
+    node.marks.claimed_by = Some(other);
+    node.unschedulable = true;
+    for _ in 0..10 {
+        assert_eq!(evictions(&toy.step().actions), Vec::<String>::new());
+    }
+    let on: Vec<_> = toy.placeholders().iter().map(|p| p.node.clone()).collect();
+    assert_eq!(
+        on,
+        [None, None],
+        "they have left it, and wait for another one"
+    );
+    toy.node("spare-2");
+    toy.until("over", Toy::is_over);
+    assert_eq!(toy.stage(), "Succeeded");
+}
+
+#[test]
+fn a_placeholder_of_another_relocation_is_waited_for_and_no_blocker() {
+    let mut toy = Toy::new(json!({"nodes": {"names": ["old"]}, "afterDrain": "Uncordon"}));
+    toy.node("old");
+    toy.node("spare");
+    let placeholder = toy.pod("place", "placeholder", Some("old"), None);
+    toy.pod_mut(&placeholder).placeholder = Some(relocator::world::PlaceholderLabel {
+        relocation: "other".into(),
+        pod: "p".into(),
+        workload: "w".into(),
+    });
+    toy.stateful_set("db", &["old", "old"]);
+    toy.until("the database to have moved", |t| {
+        t.status().workloads.iter().any(|w| w.moved == 2)
+    });
+    for _ in 0..10 {
+        toy.pass();
+    }
+    assert_eq!(toy.reasons(), Vec::<String>::new());
+    assert_eq!(toy.stage(), "Moving", "the node is not empty");
+    assert!(
+        toy.cluster.pods.contains_key(&placeholder),
+        "it is not ours"
+    );
+    Arc::make_mut(&mut toy.cluster.pods).remove(&placeholder);
+    toy.until("over", Toy::is_over);
+    assert_eq!(toy.stage(), "Succeeded");
+}
+
+#[test]
 fn case_127_while_the_new_node_does_not_answer_no_more_pods_leave() {
     let mut toy = moving();
     unready(&mut toy, "spare-1");
