@@ -129,7 +129,9 @@ async fn case_132_nothing_is_written_while_nothing_changes() {
     asked.sort();
     asked.dedup();
     assert_eq!(asked, ["get namespaces", "get priorityclasses"]);
-    verdict.moved_once(3);
+    let card = &verdict.card;
+    let moves = (card.moves, card.needless_moves, card.double_moves);
+    assert_eq!(moves, (3, 0, 0), "{card:#?}");
     verdict.is_clean();
 }
 
