@@ -14,7 +14,7 @@ use super::report::Blocker;
 use super::scene::{Owner, Scene, Work};
 use super::strategy::{self, Choice};
 use super::treatment::{Treatment, cannot_land_elsewhere};
-use super::{Action, select};
+use super::{Action, select, stuck};
 
 /// Plans, and starts when nothing stands in the way.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
@@ -115,6 +115,9 @@ fn choose<'a, 'b>(
     for work in works {
         match strategy::resolve(scene.cluster, scene.spec.workloads.strategy, work) {
             Ok(choice) => {
+                if let Some(blocker) = stuck::holds(scene, draft, work) {
+                    draft.block(blocker);
+                }
                 health(scene, work, &choice, draft);
                 chosen.push((work, choice));
             }
