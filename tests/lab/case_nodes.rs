@@ -307,6 +307,61 @@ async fn case_127_the_new_node_is_lost_and_moves_stop_until_there_is_another() {
     verdict.is_clean();
 }
 
+/// The same with Karpenter: the new node is taken back, as a spot instance is, while the first pod is on its way to it. Karpenter makes
+/// another one for the placeholders, and the moves go on there.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_127_the_new_node_is_taken_back_and_karpenter_makes_another() {
+    let world = World::with_karpenter(LabOptions::default()).await;
+    fixtures::apply_node_pool(&world.lab).await.unwrap();
+    let db = fixtures::stateful_set("db", 3)
+        .requests("1", "64Mi")
+        .on_nodes("NodeGroupName", "apps")
+        .ready_after(3);
+    world.lab.put(&db).await.unwrap();
+    let budget = fixtures::max_unavailable("db", 1);
+    world.lab.put(&budget).await.unwrap();
+    world.settled().await;
+    let old: Vec<Node> = world.list().await;
+    let old: Vec<_> = old.iter().map(ResourceExt::name_any).collect();
+    let names: Vec<_> = old.iter().map(String::as_str).collect();
+    let _operator = world.operator().await;
+    let recording = world.record(&names).await;
+
+    let spec = format!("{{nodes: {{nodePools: [{NODE_POOL}]}}}}");
+    let mut story = world.relocate("move", &spec).await;
+    let on_its_way = |pods: &[Pod]| {
+        let db_2 = pods.iter().find(|p| p.name_any() == "db-2")?;
+        let node = node_of(db_2);
+        (!node.is_empty() && !old.contains(&node)).then_some(node)
+    };
+    let new = world.pods_until("db-2 on its way", on_its_way).await;
+    let claims = world
+        .kubectl(&[
+            "get",
+            "nodeclaims",
+            "-o",
+            r#"jsonpath={range .items[*]}{.metadata.name} {.status.nodeName}{"\n"}{end}"#,
+        ])
+        .await;
+    let claim = claims.lines().find_map(|line| {
+        let (claim, node) = line.split_once(' ')?;
+        (node == new).then_some(claim)
+    });
+    world
+        .kubectl(&["delete", "nodeclaim", claim.unwrap(), "--wait=false"])
+        .await;
+    let end = story.succeeds().await;
+    assert_eq!(end.pods, "3/3");
+
+    let verdict = recording.judge(&world).await;
+    // Whom Karpenter evicts from the node that it takes back is Karpenter's business.
+    assert_eq!(evicted(&verdict), ["db-2", "db-1", "db-0"]);
+    assert_eq!(verdict.most_down("default/StatefulSet/db"), 1);
+    all_there(&when_succeeded(&verdict.history), "db-", 3);
+    assert_eq!(verdict.card.double_moves, 0, "{:#?}", verdict.card);
+    verdict.is_clean();
+}
+
 /// Something keeps a pod that is to go. It is named with what keeps it, and asked to go once; how long it takes is not ours to say.
 #[tokio::test(flavor = "multi_thread")]
 async fn case_34_a_pod_kept_by_a_finalizer_is_named_and_waited_for() {

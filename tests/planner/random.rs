@@ -129,13 +129,15 @@ fn misfortunes() -> impl Strategy<Value = Vec<(usize, usize, Misfortune)>> {
     prop::collection::vec((0_usize..60, 0_usize..8, what), 1..4)
 }
 
-/// Lets misfortune happen, and end.
-fn strike(toy: &mut Toy, round: usize, misfortunes: &[(usize, usize, Misfortune)]) {
-    // What happens at its very end may come too late to be seen.
+/// Lets misfortune happen, and end. True when it has just happened.
+fn strike(toy: &mut Toy, round: usize, misfortunes: &[(usize, usize, Misfortune)]) -> bool {
+    let mut struck = false;
+    // What happens at its very end comes too late.
     let ends = ["Restoring", "Succeeded"].contains(&toy.stage().as_str());
     for (at, which, what) in misfortunes {
         let (Misfortune::Silent(rounds) | Misfortune::Gone(rounds)) = what;
         if *at == round && !ends {
+            struck = true;
             let names = toy.cluster.nodes.values().map(|n| n.name.to_string());
             let names: Vec<_> = names.collect();
             match (names.iter().cycle().nth(*which), what) {
@@ -151,6 +153,7 @@ fn strike(toy: &mut Toy, round: usize, misfortunes: &[(usize, usize, Misfortune)
             collect_garbage(toy);
         }
     }
+    struck
 }
 
 /// Runs the world to its end, if it comes to one. Returns it as it was before, and after.
@@ -164,11 +167,14 @@ fn run(recipe: &Recipe, misfortunes: &[(usize, usize, Misfortune)]) -> (Toy, Toy
             break;
         }
         // Before it has begun, a node that is gone is none that was asked for.
+        let mut struck = false;
         if toy.status().start_time.is_some() {
-            strike(&mut toy, since_start, misfortunes);
+            struck = strike(&mut toy, since_start, misfortunes);
             since_start += 1;
         }
         let (late, carried_out) = recipe.lags[round % recipe.lags.len()];
+        // Nobody can know that a node is lost in the moment in which it is, and what is told of it at the end has to be true.
+        let late = late && !struck;
         let now = Arc::new(toy.cluster.clone());
         // The watch may be a round behind; the relocation and fresh reads never are.
         let world = toy.look_at(if late {
