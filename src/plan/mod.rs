@@ -24,6 +24,7 @@ mod stuck;
 mod surge;
 mod system;
 mod treatment;
+mod waiting;
 
 use std::time::Duration;
 
