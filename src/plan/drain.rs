@@ -166,7 +166,9 @@ fn remove(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stag
             Stage::Restoring
         }
         (AfterDrain::Delete, Some(recorded)) => match (claim(scene, selected), selected.node) {
-            (None, None) => Stage::Restoring,
+            // Somebody else has removed the node. What becomes of a claim without one is Karpenter's to say: nobody can see any more
+            // whether its machine is empty.
+            (None | Some(false), None) => Stage::Restoring,
             (Some(false), Some(_)) if refilled(scene, selected) => Stage::Moving,
             (Some(false), Some(node)) => {
                 if let Err(hold) = gates::held(scene, node) {

@@ -83,10 +83,15 @@ pub(super) fn is_placed(scene: &Scene<'_>, placeholder: &Pod) -> bool {
         .is_some_and(|n| can_host(scene, n))
 }
 
-/// Bound to a node that is gone or on its way out: no place, and none will come of it.
+/// Bound to a node that is gone, on its way out, or being emptied by another relocation: no place, and none will come of it.
 pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
-    let node = placeholder.node.as_ref();
-    node.is_some_and(|name| scene.node(name).is_none_or(|n| is_leaving(scene, n)))
+    let Some(name) = &placeholder.node else {
+        return false;
+    };
+    scene.node(name).is_none_or(|node| {
+        let claim = node.marks.claimed_by.as_ref();
+        is_leaving(scene, node) || claim.is_some_and(|claim| *claim != scene.claim)
+    })
 }
 
 /// Invariant 5: no pod leaves before a place for it is ready.

@@ -25,6 +25,7 @@ mod surge;
 mod sweep;
 mod system;
 mod treatment;
+mod waiting;
 
 use std::time::Duration;
 

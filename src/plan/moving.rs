@@ -13,6 +13,11 @@ use super::{drain, evict, protect, provision, restart, restore, strategy, stuck,
 
 /// Moves what may move now, and takes each node as far as it can go.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
+    if all_done(draft) {
+        // Some of what was set may be gone already: there is no way back, whatever lands on a node that was opened again.
+        restore::finish(scene, draft);
+        return;
+    }
     adopt(scene, draft);
     if draft
         .status
@@ -57,14 +62,19 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         .min()
         .unwrap_or(Stage::Restoring);
     draft.stage = furthest_behind;
-    let all_moved = draft
-        .status
-        .workloads
-        .iter()
-        .all(|w| w.state == WorkloadState::Moved);
-    if furthest_behind == Stage::Restoring && all_moved {
+    if all_done(draft) {
         restore::finish(scene, draft);
     }
+}
+
+/// Every node is done and every workload moved.
+fn all_done(draft: &Draft) -> bool {
+    let status = &draft.status;
+    status.nodes.iter().all(|n| n.stage == Stage::Restoring)
+        && status
+            .workloads
+            .iter()
+            .all(|w| w.state == WorkloadState::Moved)
 }
 
 /// Workloads that came after the plan, by a pod that landed on a selected node before the cordon, are planned now.
@@ -92,9 +102,13 @@ pub(super) fn adopt(scene: &Scene<'_>, draft: &mut Draft) {
 fn leftover(scene: &Scene<'_>, draft: &mut Draft) {
     for selected in &scene.nodes {
         let Some(node) = selected.node else { continue };
-        for (_, treatment) in &selected.pods {
+        for (pod, treatment) in &selected.pods {
             match treatment {
                 Treatment::Stuck(blocker) => draft.block(blocker.clone()),
+                Treatment::GivesWay => draft.wait(Waiting::GivesWay {
+                    placeholder: pod.reference.clone(),
+                    node: node.name.clone(),
+                }),
                 Treatment::Waits { job } => draft.wait(Waiting::Job {
                     job: job.clone(),
                     node: node.name.clone(),

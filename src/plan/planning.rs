@@ -14,7 +14,7 @@ use super::report::Blocker;
 use super::scene::{Owner, Scene, Work};
 use super::strategy::{self, Choice};
 use super::treatment::{Treatment, cannot_land_elsewhere};
-use super::{Action, select};
+use super::{Action, select, stuck};
 
 /// Plans, and starts when nothing stands in the way.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
@@ -97,7 +97,10 @@ fn pod_blockers(pods: &[(&Pod, Treatment)], draft: &mut Draft) {
         match treatment {
             Treatment::Stuck(blocker) => draft.block(blocker.clone()),
             Treatment::Moves(_) => draft.blockers.extend(cannot_land_elsewhere(pod)),
-            Treatment::Stays | Treatment::Finished | Treatment::Waits { .. } => {}
+            Treatment::Stays
+            | Treatment::Finished
+            | Treatment::GivesWay
+            | Treatment::Waits { .. } => {}
         }
     }
 }
@@ -112,6 +115,9 @@ fn choose<'a, 'b>(
     for work in works {
         match strategy::resolve(scene.cluster, scene.spec.workloads.strategy, work) {
             Ok(choice) => {
+                if let Some(blocker) = stuck::holds(scene, draft, work) {
+                    draft.block(blocker);
+                }
                 health(scene, work, &choice, draft);
                 chosen.push((work, choice));
             }

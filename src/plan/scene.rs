@@ -66,6 +66,8 @@ pub(super) struct Work<'a> {
     /// Its other pods that are on their way out: terminating, or bound to a node that is gone. What such a pod says of itself, that it is
     /// Ready for example, is nobody's word any more.
     pub(super) ending_elsewhere: Vec<&'a Pod>,
+    /// How many of those have lost their node.
+    pub(super) orphans: usize,
     /// Its pods that have finished and are terminating: nothing runs, but a `StatefulSet` makes no successor while the object is there.
     pub(super) remains: Vec<&'a Pod>,
 }
@@ -126,9 +128,9 @@ impl<'a> Work<'a> {
         self.record.map_or(WorkloadState::Pending, |r| r.state)
     }
 
-    /// Nothing of it is on selected nodes, and all of it has been Ready elsewhere.
+    /// Nothing of it is on selected nodes, and all of it has been Ready elsewhere, on nodes that are still there.
     pub(super) fn has_moved(&self) -> bool {
-        self.state() == WorkloadState::Moved && self.left.is_empty()
+        self.state() == WorkloadState::Moved && self.left.is_empty() && self.orphans == 0
     }
 
     /// Pods on selected nodes, and gone from everywhere else in between, that a person would count as on the move now.
@@ -357,9 +359,9 @@ where
             }
         }
     }
-    let ends = |pod: &Pod| {
+    let orphan = |pod: &Pod| {
         let gone = |node: &NodeName| !nodes.contains_key(node);
-        pod.terminating || pod.node.as_ref().is_some_and(gone)
+        pod.node.as_ref().is_some_and(gone)
     };
     let works = order
         .into_iter()
@@ -368,16 +370,17 @@ where
                 .get(&reference.uid)
                 .map(Vec::as_slice)
                 .unwrap_or_default();
-            let (ending_elsewhere, elsewhere) = pods
+            let (ending_elsewhere, elsewhere): (Vec<&Pod>, _) = pods
                 .iter()
                 .copied()
                 .filter(|p| !left_uids.contains(&p.reference.uid))
-                .partition(|p| ends(p));
+                .partition(|p| p.terminating || orphan(p));
             Work {
                 owner: owner(cluster, &reference),
                 record,
                 left: left.get(&reference).cloned().unwrap_or_default(),
                 elsewhere,
+                orphans: ending_elsewhere.iter().filter(|p| orphan(p)).count(),
                 ending_elsewhere,
                 remains: remains.remove(&reference.uid).unwrap_or_default(),
                 reference,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
 use lab::fixtures::{self, Pods};
 use lab::judge::AuditEvent;
 use lab::operator::Operator;
@@ -103,6 +104,81 @@ async fn case_135_a_leader_that_wakes_up_after_its_lease_writes_nothing_more() {
     verdict.moved_once(3);
     verdict.is_clean();
     assert_eq!(verdict.evictions().len(), 3, "one for each");
+    handed_over_once(&world, &verdict, paused);
+}
+
+/// The leader is stopped between two of many writes, and goes on with the rest when another has long led. Not one of them is sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_135_a_leader_stopped_between_two_writes_does_not_make_the_second() {
+    const NODES: usize = 150;
+    let world = World::start().await;
+    let group = [("group", "old")];
+    world
+        .lab
+        .put(&fixtures::fake_node("old-0", "1", &group))
+        .await
+        .unwrap();
+    let db = fixtures::stateful_set("db", 1).requests("1", "64Mi");
+    world.lab.put(&db).await.unwrap();
+    world.settled().await;
+    // Empty ones, each of which is to be claimed, which is done one after the other.
+    let names: Vec<_> = (0..NODES).map(|n| format!("old-{n}")).collect();
+    for name in &names[1..] {
+        let node = fixtures::fake_node(name, "1", &group);
+        world.lab.put(&node).await.unwrap();
+    }
+    for name in &names {
+        fixtures::wait_node_ready(&world.lab, name).await.unwrap();
+    }
+    world.nodes(&[("spare", "1")]).await;
+    let mut leader = world.operator().await;
+    let mut other = world.operator_as("relocator-stands-by").await;
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let recording = world.record(&names).await.stay_cordoned(&names);
+
+    let spec = "{nodes: {selector: {matchLabels: {group: old}}, limit: 200}, afterDrain: Keep}";
+    let mut story = world.relocate("move", spec).await;
+    let claimed = async || {
+        let nodes: Vec<Node> = world.list().await;
+        let key = "relocation.sh/claimed-by";
+        nodes
+            .iter()
+            .filter(|n| n.annotations().contains_key(key))
+            .count()
+    };
+    wait_until("the first claim", PATIENCE, || async {
+        let some = claimed().await > 0;
+        some.then_some(()).ok_or_else(|| NotYet::because("none"))
+    })
+    .await
+    .unwrap();
+    leader.process().pause().unwrap();
+    let paused = Timestamp::now();
+    let by_then = claimed().await;
+    assert!(
+        by_then < NODES,
+        "it was stopped too late to have more to do"
+    );
+    other.wait_leading(&world.lab).await.unwrap();
+    story.stage("Moving").await;
+    leader.process().resume().unwrap();
+    let end = story.succeeds().await;
+    assert_eq!(end.nodes, format!("{NODES}/{NODES}"));
+    wait_until(
+        "the first one to end, which leads no more",
+        PATIENCE,
+        || {
+            let ended = leader.ended().unwrap();
+            async move { ended.ok_or_else(|| NotYet::because("it runs")) }
+        },
+    )
+    .await
+    .unwrap();
+
+    let verdict = recording.judge(&world).await;
+    println!("stopped after {by_then} of {NODES} claims");
+    verdict.moved_once(1);
+    verdict.is_clean();
     handed_over_once(&world, &verdict, paused);
 }
 

@@ -16,7 +16,10 @@ mod world;
 mod after_drain;
 mod bad_input;
 mod blocked;
-mod case_nodes;
+mod case_lost;
+mod case_quiet;
+mod case_silent;
+mod case_system;
 mod crash;
 #[cfg(feature = "crash-test")]
 mod crash_sweep;

@@ -99,6 +99,44 @@ async fn case_123_the_claim_outlives_a_crash_and_passes_on_at_a_deletion() {
     verdict.is_clean();
 }
 
+/// The first has a place for one of its pods on a node that the second then empties: it gives the place up and asks for another. Neither
+/// stands in the way of the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_on_a_node_that_another_relocation_empties_is_given_up() {
+    let world = World::start().await;
+    world.nodes(&[("old-1", "2")]).await;
+    let db = fixtures::stateful_set("db", 2).requests("1", "64Mi");
+    world.lab.put(&db).await.unwrap();
+    world.settled().await;
+    world.nodes(&[("old-2", "2")]).await;
+    let web = fixtures::deployment("web", 1).requests("1", "64Mi");
+    world.lab.put(&web).await.unwrap();
+    world.settled().await;
+    let _operator = world.operator().await;
+    let nodes = ["old-1", "old-2"];
+    let recording = world.record(&nodes).await.stay_cordoned(&nodes);
+
+    let spec = |node| format!("{{nodes: {{names: [{node}]}}, afterDrain: Keep}}");
+    let mut first = world.relocate("first", &spec("old-1")).await;
+    let placed = |places: u32| {
+        move |r: &lab::operator::Relocation| {
+            let replacement = &r.status["replacement"];
+            replacement["placeholdersWanted"] == 2 && replacement["placeholdersPlaced"] == places
+        }
+    };
+    first.until("one of two places, on old-2", placed(1)).await;
+    let mut second = world.relocate("second", &spec("old-2")).await;
+    first.until("the place on old-2 given up", placed(0)).await;
+    world.nodes(&[("spare", "4")]).await;
+    first.succeeds().await;
+    let end = second.succeeds().await;
+    assert_eq!(end.pods, "1/1");
+
+    let verdict = recording.judge(&world).await;
+    verdict.moved_once(3);
+    verdict.is_clean();
+}
+
 /// Two nodes with halves of one database, each emptied by a relocation of its own, at the same time.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_relocations_never_take_two_pods_of_a_database() {

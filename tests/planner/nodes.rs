@@ -24,7 +24,7 @@ fn moving() -> Toy {
     toy
 }
 
-fn unready(toy: &mut Toy, node: &str) {
+pub(crate) fn unready(toy: &mut Toy, node: &str) {
     toy.by_name(node).ready = false;
     for pod in toy.cluster.pods.clone().values() {
         if pod.node.as_ref().is_some_and(|n| n.as_str() == node) {
@@ -34,12 +34,12 @@ fn unready(toy: &mut Toy, node: &str) {
     toy.tick();
 }
 
-fn vanish(toy: &mut Toy, node: &str) {
+pub(crate) fn vanish(toy: &mut Toy, node: &str) {
     Arc::make_mut(&mut toy.cluster.nodes).retain(|_, n| n.name.as_str() != node);
 }
 
 /// What Kubernetes does with pods of nodes that are gone, after a while.
-fn collect_garbage(toy: &mut Toy) {
+pub(crate) fn collect_garbage(toy: &mut Toy) {
     let nodes = Arc::clone(&toy.cluster.nodes);
     Arc::make_mut(&mut toy.cluster.pods).retain(|_, p| {
         let node = p.node.as_ref();
@@ -165,6 +165,115 @@ fn case_127_the_places_on_a_lost_node_do_not_count_and_others_are_made() {
         places.iter().all(|n| *n == Some("spare-2".into())),
         "{places:?}"
     );
+}
+
+#[test]
+fn the_places_on_a_node_that_another_relocation_empties_are_given_up() {
+    let mut toy = Toy::new(json!({"nodes": {"names": ["old"]}, "afterDrain": "Uncordon"}));
+    toy.node("old");
+    toy.node("spare-1");
+    toy.stateful_set("db", &["old", "old"]);
+    toy.until("moving", |t| t.stage() == "Moving");
+    let other = relocator::world::ClaimValue::parse("other/2");
+    let node = toy.by_name("spare-1");
+    node.marks.claimed_by = Some(other);
+    node.unschedulable = true;
+    for _ in 0..10 {
+        assert_eq!(evictions(&toy.step().actions), Vec::<String>::new());
+    }
+    let on: Vec<_> = toy.placeholders().iter().map(|p| p.node.clone()).collect();
+    assert_eq!(
+        on,
+        [None, None],
+        "they have left it, and wait for another one"
+    );
+    toy.node("spare-2");
+    toy.until("over", Toy::is_over);
+    assert_eq!(toy.stage(), "Succeeded");
+}
+
+#[test]
+fn a_placeholder_of_another_relocation_is_waited_for_and_no_blocker() {
+    let mut toy = Toy::new(json!({"nodes": {"names": ["old"]}, "afterDrain": "Uncordon"}));
+    toy.node("old");
+    toy.node("spare");
+    let placeholder = toy.pod("place", "placeholder", Some("old"), None);
+    toy.pod_mut(&placeholder).placeholder = Some(relocator::world::PlaceholderLabel {
+        relocation: "other".into(),
+        pod: "p".into(),
+        workload: "w".into(),
+    });
+    toy.stateful_set("db", &["old", "old"]);
+    toy.until("the database to have moved", |t| {
+        t.status().workloads.iter().any(|w| w.moved == 2)
+    });
+    for _ in 0..10 {
+        toy.pass();
+    }
+    assert_eq!(toy.reasons(), Vec::<String>::new());
+    assert_eq!(toy.stage(), "Moving", "the node is not empty");
+    assert!(
+        toy.cluster.pods.contains_key(&placeholder),
+        "it is not ours"
+    );
+    Arc::make_mut(&mut toy.cluster.pods).remove(&placeholder);
+    toy.until("over", Toy::is_over);
+    assert_eq!(toy.stage(), "Succeeded");
+}
+
+#[test]
+fn case_127_what_had_moved_to_a_lost_node_is_waited_for_again() {
+    let spec = json!({"nodes": {"names": ["old-1", "old-2"]}, "afterDrain": "Uncordon", "workloads": {"maxConcurrent": 1}});
+    let mut toy = Toy::new(spec);
+    toy.node("old-1");
+    toy.node("old-2");
+    toy.node("spare-1");
+    toy.stateful_set("cache", &["old-1"]);
+    toy.stateful_set("db", &["old-1", "old-2", "old-2"]);
+    let state = |t: &Toy, name: &str| {
+        let works = t.status().workloads;
+        works
+            .iter()
+            .find(|w| w.name == name)
+            .map(|w| w.state.to_string())
+    };
+    toy.until("the cache to have moved", |t| {
+        state(t, "cache").is_some_and(|s| s == "Moved")
+    });
+    assert_ne!(state(&toy, "db").unwrap(), "Moved");
+    vanish(&mut toy, "spare-1");
+    toy.node("spare-2");
+    for _ in 0..30 {
+        toy.pass();
+        assert_ne!(toy.stage(), "Succeeded");
+    }
+    assert_eq!(
+        state(&toy, "cache").unwrap(),
+        "Moving",
+        "its pod went down with the node"
+    );
+    collect_garbage(&mut toy);
+    toy.until("over", Toy::is_over);
+    assert_eq!(toy.stage(), "Succeeded");
+    for pod in toy.pods_named("") {
+        assert!(pod.ready, "{} is not there yet", pod.reference);
+    }
+}
+
+#[test]
+fn a_pod_that_is_stuck_on_a_dead_node_elsewhere_is_told_before_anything_is_touched() {
+    let mut toy = Toy::new(json!({"nodes": {"names": ["old"]}}));
+    toy.node("old");
+    toy.node("spare");
+    toy.node("dead").ready = false;
+    toy.deployment("web", &["old"], SURGES);
+    let uid = toy.pods_named("web")[0].controller.clone().unwrap();
+    let stuck = toy.pod("web-stuck", "web", Some("dead"), Some(uid));
+    toy.pod_mut(&stuck).terminating = true;
+    let plan = toy.plan();
+    assert!(plan.actions.is_empty(), "{:?}", plan.actions);
+    assert_eq!(toy.reasons(), ["NodeUnreachable"]);
+    assert_eq!(toy.status().blockers[0].object, "Node dead");
 }
 
 #[test]

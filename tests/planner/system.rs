@@ -91,6 +91,28 @@ fn case_129_karpenter_and_the_operator_move_last_and_in_this_order() {
 }
 
 #[test]
+fn case_129_what_waits_for_the_others_does_not_hide_that_they_are_blocked() {
+    let mut toy = toy();
+    toy.deployment("karpenter", &["old-1"], SURGES);
+    toy.system("karpenter", "karpenter", "karpenter");
+    toy.stateful_set("db", &["old-1", "old-2"]);
+    toy.until("moving", |t| t.stage() == "Moving");
+    toy.until("db-1 to have moved", |t| {
+        t.status().workloads.iter().any(|w| w.moved == 1)
+    });
+    toy.by_name("old-1").ready = false;
+    toy.until("blocked", |t| t.stage() == "Blocked");
+    assert_eq!(toy.reasons(), ["NodeUnreachable"]);
+    for _ in 0..10 {
+        toy.pass();
+        assert_eq!(toy.stage(), "Blocked");
+    }
+    toy.by_name("old-1").ready = true;
+    toy.until("over", Toy::is_over);
+    assert_eq!(toy.stage(), "Succeeded");
+}
+
+#[test]
 fn case_129_karpenter_waits_for_placeholders_of_other_relocations_too() {
     let mut toy = toy();
     toy.deployment("karpenter", &["old-1"], SURGES);
