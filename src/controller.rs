@@ -28,6 +28,9 @@ const AT_ONCE: usize = 8;
 /// Pause after a pass that could not be completed.
 const AGAIN: Duration = Duration::from_millis(500);
 
+/// Pause after a relocation was not found of which the watch still tells.
+const GONE: Duration = Duration::from_secs(30);
+
 /// What a pass works with.
 pub struct Context {
     pub observer: Observer,
@@ -179,8 +182,8 @@ pub async fn pass(
     let relocation = match record(context, relocation, &plan).await? {
         Basis::Same(relocation) => relocation,
         Basis::Changed => return Ok(Some(AGAIN)),
-        // The watch will tell; until then there is nothing to ask for.
-        Basis::Gone => return Ok(None),
+        // The watch will tell. If it does not, it was not gone.
+        Basis::Gone => return Ok(Some(GONE)),
     };
     let undone = perform(context, &relocation, &plan.actions).await;
     Ok(if undone { Some(AGAIN) } else { plan.wake_after })

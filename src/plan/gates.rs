@@ -90,7 +90,9 @@ pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
     };
     scene.node(name).is_none_or(|node| {
         let claim = node.marks.claimed_by.as_ref();
-        is_leaving(scene, node) || claim.is_some_and(|claim| *claim != scene.claim)
+        // Before it is cordoned it is as good a place as it was, and a placeholder that was made anew would only land there again.
+        let emptied = node.unschedulable && claim.is_some_and(|claim| *claim != scene.claim);
+        is_leaving(scene, node) || emptied
     })
 }
 

@@ -180,17 +180,16 @@ pub(super) fn removal<'a>(cluster: &'a Cluster, of: &Uid, uncordon: bool) -> Rem
         if !(marks.claim || marks.protection || marks.cordon) {
             continue;
         }
-        // A node that is on its way out takes its marks along; opening it again would only invite pods to die with it.
-        if node.deleting || cluster.claim_of(&node.name).is_some_and(|c| c.deleting) {
-            continue;
-        }
+        // A node that is on its way out may stay so for as long as a pod wants: the marks go, but to open it again would only invite pods
+        // to die with it.
+        let leaving = node.deleting || cluster.claim_of(&node.name).is_some_and(|c| c.deleting);
         removal.seen += 1;
         removal.restores.push(Restore::ReleaseNode {
             node: node.as_ref().into(),
             marks,
             unprotect: marks.protection
                 && node.marks.do_not_disrupt.as_deref() == Some(keys::DO_NOT_DISRUPT_VALUE),
-            uncordon: uncordon && marks.cordon && node.unschedulable,
+            uncordon: uncordon && marks.cordon && node.unschedulable && !leaving,
         });
     }
     for pod in cluster
