@@ -147,7 +147,8 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
         let too_many = have.len().saturating_sub(wanted);
         if too_many > 0 {
             surplus = true;
-            have.sort_by_key(|p| stands_for_one_of(p, work));
+            // Those that are no places now go first: a pod may be leaving in this pass because the others are.
+            have.sort_by_key(|p| (gates::is_placed(scene, p), stands_for_one_of(p, work)));
             for placeholder in have.iter().take(too_many) {
                 draft.restore(Restore::DeletePlaceholder {
                     pod: placeholder.reference.clone(),
