@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
+use crate::api::status::Stage;
 use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef};
 
 use super::report::{Blocker, Waiting};
@@ -52,6 +53,19 @@ pub(super) fn is_leaving(scene: &Scene<'_>, node: &Node) -> bool {
             .is_some_and(|c| c.deleting)
 }
 
+/// No selected node that is still to be emptied is open again: the scheduler would sooner put a moved pod there, where there is room, than
+/// let it take the place of a placeholder, and the pod would have to move once more.
+pub(super) fn all_closed(scene: &Scene<'_>) -> Result<(), Hold> {
+    let open = |selected: &Selected<'_>| {
+        let node = selected.node?;
+        let open = selected.record.stage < Stage::Restoring
+            && !node.unschedulable
+            && !is_leaving(scene, node);
+        open.then(|| Hold::Block(Blocker::uncordoned(&node.name)))
+    };
+    scene.nodes.iter().find_map(open).map_or(Ok(()), Err)
+}
+
 /// A node that pods can move to: Ready, initialized, not selected, not cordoned, not on its way out.
 pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
     let initialized = !super::protect::is_karpenters(node)
@@ -83,16 +97,15 @@ pub(super) fn is_placed(scene: &Scene<'_>, placeholder: &Pod) -> bool {
         .is_some_and(|n| can_host(scene, n))
 }
 
-/// Bound to a node that is gone, on its way out, or being emptied by another relocation: no place, and none will come of it.
+/// Bound to a node that is gone, on its way out, closed, or one of those to be emptied: no place, and none will come of it.
 pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
     let Some(name) = &placeholder.node else {
         return false;
     };
+    // One that another relocation has claimed, and not cordoned yet, is as good a place as it was: a placeholder made anew would only
+    // land there again.
     scene.node(name).is_none_or(|node| {
-        let claim = node.marks.claimed_by.as_ref();
-        // Before it is cordoned it is as good a place as it was, and a placeholder that was made anew would only land there again.
-        let emptied = node.unschedulable && claim.is_some_and(|claim| *claim != scene.claim);
-        is_leaving(scene, node) || emptied
+        is_leaving(scene, node) || node.unschedulable || scene.is_selected(node)
     })
 }
 

@@ -172,7 +172,8 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
         tally.wanted += staying;
         tally.placed += gates::placed(scene, work).min(staying);
     }
-    if !surplus {
+    // Made while a selected node is open, they would land there.
+    if !surplus && gates::all_closed(scene).is_ok() {
         draft.actions.extend(create);
     }
     let mut made = 0;

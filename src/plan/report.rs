@@ -271,7 +271,7 @@ impl Blocker {
         Self::new(
             BlockerReason::Uncordoned,
             format!("Node {name}"),
-            "somebody uncordoned it, so nothing more is moved off it: cordon it to go on, or delete the NodeRelocation to stop",
+            "somebody uncordoned it, so nothing more is moved, off it or to where it could land on it: cordon it to go on, or delete the NodeRelocation to stop",
         )
     }
 

@@ -49,6 +49,7 @@ pub(super) fn step(
     {
         gates::held(scene, node)?;
     }
+    gates::all_closed(scene)?;
     gates::place(scene, work, work.left.len())?;
     let missing = deployment.strategy.missing(deployment.replicas);
     if missing > 0 {

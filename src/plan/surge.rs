@@ -66,6 +66,7 @@ pub(super) fn raise(
     {
         gates::held(scene, node)?;
     }
+    gates::all_closed(scene)?;
     gates::place(scene, work, 1)?;
     gates::turn(scene, work, &slots.started)?;
     let places = gates::places(scene, work);
