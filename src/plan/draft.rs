@@ -165,6 +165,7 @@ pub(super) fn finished(world: &World) -> Plan {
         }
         Some(_) if relocation.metadata.deletion_timestamp.is_none() => {
             plan.actions.push(Action::DeleteRelocation);
+            plan.wake_after = Some(RESYNC);
         }
         Some(_) | None => {}
     }

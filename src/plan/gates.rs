@@ -7,7 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::api::status::Stage;
 use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef};
 
 use super::report::{Blocker, Waiting};
@@ -53,14 +52,12 @@ pub(super) fn is_leaving(scene: &Scene<'_>, node: &Node) -> bool {
             .is_some_and(|c| c.deleting)
 }
 
-/// No selected node that is still to be emptied is open again: the scheduler would sooner put a moved pod there, where there is room, than
+/// No selected node is open again, not even one that was emptied already: the scheduler would sooner put a moved pod there, where there is room, than
 /// let it take the place of a placeholder, and the pod would have to move once more.
 pub(super) fn all_closed(scene: &Scene<'_>) -> Result<(), Hold> {
     let open = |selected: &Selected<'_>| {
         let node = selected.node?;
-        let open = selected.record.stage < Stage::Restoring
-            && !node.unschedulable
-            && !is_leaving(scene, node);
+        let open = !node.unschedulable && !is_leaving(scene, node);
         open.then(|| Hold::Block(Blocker::uncordoned(&node.name)))
     };
     scene.nodes.iter().find_map(open).map_or(Ok(()), Err)

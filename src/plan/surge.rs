@@ -4,6 +4,7 @@
 //! the same write as a mark that says from where to where; a count that is neither is somebody else's, and stays.
 
 use crate::api::keys;
+use crate::api::status::MoveStrategy;
 use crate::world::{Deployment, SurgeMark, Uid};
 
 use super::draft::Draft;
@@ -113,6 +114,9 @@ pub(super) fn raised(
         && deployment.available as usize + sick >= mark.to as usize;
     if deployment.replicas != mark.to {
         // Somebody else has set another count since: theirs holds, and the costs let it take the right pods.
+        if deployment.replicas == mark.from {
+            put_back(draft, work, mark.from);
+        }
         draft.restore(end(deployment, None));
         return;
     }
@@ -122,6 +126,7 @@ pub(super) fn raised(
     }
     if let Some(blocker) = stuck::landing(scene, draft, work) {
         draft.block(blocker);
+        return;
     }
     let why = deployment.failure.clone();
     draft.wait(Waiting::Surged {
@@ -138,6 +143,19 @@ pub(super) fn end(deployment: &Deployment, replicas: Option<u32>) -> Restore {
         workload: deployment.reference.clone(),
         resource_version: deployment.resource_version.clone(),
         replicas,
+    }
+}
+
+/// The count that was raised is the one from before again: whoever keeps it there, such as a GitOps tool, would do so every time. The
+/// workload goes on by evictions.
+fn put_back(draft: &mut Draft, work: &Work<'_>, count: u32) {
+    let uid = work.reference.uid.as_str();
+    let records = &mut draft.status.workloads;
+    if let Some(record) = records.iter_mut().find(|r| r.uid == uid) {
+        record.strategy = MoveStrategy::Evict;
+        record.why = format!(
+            "its replica count was put back to {count} by somebody else while it was raised for a surge"
+        );
     }
 }
 
