@@ -28,8 +28,8 @@ use crate::wire::{Shared, lock};
 const UP: Duration = Duration::from_secs(300);
 /// After the faults, a relocation has so long to end, in virtual time. The longest of the timeouts in the scenarios is far less.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// Blocked for so long without a change: it is for a person to act.
-const STUCK: Duration = Duration::from_secs(150);
+/// Blocked for so long without a change, longer than the longest silence of a connection: it is for a person to act.
+const STUCK: Duration = Duration::from_secs(400);
 /// After the end everything else comes to rest in this time.
 const REST: Duration = Duration::from_secs(60);
 /// A relocation that is over, or Blocked, has written everything by then.
@@ -337,7 +337,10 @@ impl Run {
         // While the watches lag, nobody can know yet that it is over.
         let calm = lock(&self.shared.faults).calm();
         let left = SignedDuration::try_from(calm.saturating_duration_since(Instant::now()));
-        let calm = store.now().saturating_add(left.unwrap_or_default()).unwrap_or(over);
+        let calm = store
+            .now()
+            .saturating_add(left.unwrap_or_default())
+            .unwrap_or(over);
         let over = over.max(calm);
         quiet.push(Interval {
             from: over.saturating_add(WRITTEN).unwrap_or(over),

@@ -101,9 +101,9 @@ pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
     };
     // One that another relocation has claimed, and not cordoned yet, is as good a place as it was: a placeholder made anew would only
     // land there again.
-    scene.node(name).is_none_or(|node| {
-        is_leaving(scene, node) || node.unschedulable || scene.is_selected(node)
-    })
+    scene
+        .node(name)
+        .is_none_or(|node| is_leaving(scene, node) || node.unschedulable || scene.is_selected(node))
 }
 
 /// Invariant 5: no pod leaves before a place for it is ready.
@@ -216,20 +216,29 @@ fn others_in_motion(scene: &Scene<'_>, work: &Work<'_>, budget: &Budget, started
     let other = |reference: &WorkloadRef, labels: &BTreeMap<String, String>| {
         reference.uid != work.reference.uid && budget.selects(&reference.namespace, labels)
     };
+    // The owner's own word and that of its pods come by two watches: the one that is behind must not be believed alone.
+    let has = |reference: &WorkloadRef, replicas: u32| {
+        scene.ready_of(&reference.uid) >= replicas as usize
+    };
     let begins = |reference: &WorkloadRef| started.contains(&reference.uid);
     let cluster = scene.cluster;
     let deployment = |d: &Arc<Deployment>| {
-        let rests = d.surge.is_none() && (d.rolled_out() || d.rests_paused());
+        let rests = d.surge.is_none()
+            && (d.rolled_out() || d.rests_paused())
+            && has(&d.reference, d.replicas);
         other(&d.reference, &d.pod_labels) && (begins(&d.reference) || !rests)
     };
     let set = |r: &Arc<ReplicaSet>| {
-        let rests = r.observed && r.existing == r.replicas;
+        let rests = r.observed && r.existing == r.replicas && has(&r.reference, r.replicas);
         other(&r.reference, &r.pod_labels)
             && r.controller.is_none()
             && (begins(&r.reference) || !rests)
     };
     let stateful = |s: &Arc<StatefulSet>| {
-        let rests = s.observed && s.rolled_out && s.available >= s.replicas;
+        let rests = s.observed
+            && s.rolled_out
+            && s.available >= s.replicas
+            && has(&s.reference, s.replicas);
         other(&s.reference, &s.pod_labels) && (begins(&s.reference) || !rests)
     };
     cluster.deployments.values().any(deployment)

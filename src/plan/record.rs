@@ -109,6 +109,10 @@ impl Draft {
                     | Waiting::Cordons(_)
                     | Waiting::Release(_)
                     | Waiting::Places { .. }
+                    | Waiting::Place(_)
+                    | Waiting::Turn { .. }
+                    | Waiting::Slot(_)
+                    | Waiting::Budget { .. }
                     | Waiting::Last { .. }
             )
         };

@@ -1,5 +1,6 @@
 //! The world arranged around one relocation: its nodes, their pods, the workloads of those, its placeholders. Pure.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::api::relocation::NodeRelocationSpec;
@@ -27,6 +28,8 @@ pub(super) struct Scene<'a> {
     nodes_by_name: HashMap<&'a NodeName, &'a Node>,
     pods_by_workload: HashMap<Uid, Vec<&'a Pod>>,
     budgets_by_namespace: HashMap<&'a str, Vec<&'a Budget>>,
+    /// Counted when first asked for.
+    ready_by_workload: OnceCell<HashMap<Uid, usize>>,
 }
 
 /// A selected node.
@@ -201,6 +204,7 @@ impl<'a> Scene<'a> {
             nodes_by_name,
             pods_by_workload: HashMap::new(),
             budgets_by_namespace: HashMap::new(),
+            ready_by_workload: OnceCell::new(),
         };
         for budget in cluster.budgets.values() {
             scene
@@ -298,6 +302,21 @@ impl<'a> Scene<'a> {
             .values()
             .map(AsRef::as_ref)
             .filter(move |p| p.reference.namespace == namespace)
+    }
+
+    /// How many pods of any workload are Ready, as the watch of pods tells.
+    pub(super) fn ready_of(&self, workload: &Uid) -> usize {
+        let count = || {
+            let mut ready: HashMap<Uid, usize> = HashMap::new();
+            for pod in self.cluster.pods.values().filter(|p| p.ready) {
+                if let Some(workload) = workload_of(self.cluster, pod) {
+                    *ready.entry(workload.uid).or_default() += 1;
+                }
+            }
+            ready
+        };
+        let ready = self.ready_by_workload.get_or_init(count);
+        ready.get(workload).copied().unwrap_or_default()
     }
 
     /// All pods of a workload that is in [`Self::works`].

@@ -85,7 +85,10 @@ pub(super) fn foreign_cordons_stay(case: &Case) -> Vec<String> {
             now.remove(&change.object.uid);
             continue;
         }
-        if before && !is && let Some(request) = case.our_write_of(change, "unschedulable") {
+        if before
+            && !is
+            && let Some(request) = case.our_write_of(change, "unschedulable")
+        {
             out.push(format!(
                 "{} was cordoned before the start and was uncordoned: {request}",
                 change.object
