@@ -20,6 +20,7 @@ use relocator::controller::{self, Context};
 use relocator::lease::Leadership;
 use relocator::observe::Observer;
 use relocator::plan;
+use relocator::sweep::{self, Sweeper};
 use relocator::telemetry::events::Events;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -66,10 +67,15 @@ async fn live(shared: Shared, life: Arc<Life>, clock: Clock, leads: watch::Recei
     let client = Client::new(Wire { shared, life }, "default");
     let wake = Arc::new(Notify::new());
     let observer = Observer::new(client.clone(), client.clone(), Arc::clone(&wake), clock);
-    let actor = Actor::new(client.clone(), Leadership::told_by(leads));
+    let actor = Actor::new(client.clone(), Leadership::told_by(leads.clone()));
     let events = Events::start(client.clone(), &agent);
+    let sweeper = Sweeper::new(
+        client.clone(),
+        Actor::new(client.clone(), Leadership::told_by(leads)),
+    );
+    let sweeping = sweep::keep_sweeping(sweeper, events.clone());
     let context = Context::new(observer, actor, events, client.clone(), clock);
-    Queue::default().run(&context, client, &wake).await;
+    futures::future::join(Queue::default().run(&context, client, &wake), sweeping).await;
 }
 
 /// As the controller of the operator gathers changes.

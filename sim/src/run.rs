@@ -30,8 +30,8 @@ const UP: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// Blocked for so long without a change, longer than the longest silence of a connection: it is for a person to act.
 const STUCK: Duration = Duration::from_secs(400);
-/// After the end everything else comes to rest in this time.
-const REST: Duration = Duration::from_secs(60);
+/// After the end everything else comes to rest in this time, and there is at least one sweep in it.
+const REST: Duration = Duration::from_secs(420);
 /// A relocation that is over, or Blocked, has written everything by then.
 const WRITTEN: SignedDuration = SignedDuration::from_secs(45);
 
@@ -523,16 +523,18 @@ fn excused(broken: &str, profile: &Profile, done: &[Done], store: &Store) -> boo
     if !profile.turns && broken.starts_with("3:") && broken.contains("which shares") {
         return true;
     }
+    // Left in deletion by others: people, or Karpenter that removes an empty node.
+    if let Some(object) = broken.strip_suffix(": in deletion") {
+        let name = object.rsplit(' ').next().unwrap_or_default();
+        let deleted = |e: &lab::judge::AuditEvent| {
+            e.verb == "delete" && e.name == name && e.agent() == "relocator"
+        };
+        return !store.audit().iter().any(deleted);
+    }
     if done.is_empty() {
         return false;
     }
     let did = |deeds: &[Deed]| done.iter().any(|d| deeds.contains(&d.deed));
-    // Left in deletion by others, or by Karpenter on a node that does not answer.
-    if broken.contains("in deletion")
-        && did(&[Deed::DeleteNodeClaim, Deed::DeleteNode, Deed::NodeAway])
-    {
-        return true;
-    }
     // The judge takes a count that somebody else has raised for a surge that goes on for ever.
     if broken.starts_with("3:") && broken.contains("which shares") && did(&[Deed::Scale]) {
         return true;

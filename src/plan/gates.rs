@@ -257,6 +257,12 @@ pub(super) fn restart_within_budgets(
         let budgets = scene.budgets_in(&work.reference.namespace);
         let mut covering = budgets.filter(|b| b.covers(pod));
         if let Some(budget) = covering.find(|b| !b.observed || b.disruptions_allowed < missing) {
+            if budget.observed && budget.spares_at_most() < missing {
+                return Err(Hold::Block(Blocker::budget_never_allows(
+                    &pod.reference,
+                    budget,
+                )));
+            }
             return Err(Hold::Wait(Waiting::Budget {
                 pod: pod.reference.clone(),
                 budget: budget.to_string(),
