@@ -11,11 +11,13 @@
     reason = "a test fails by panicking"
 )]
 
+mod shared;
 mod world;
 
 mod after_drain;
 mod bad_input;
 mod blocked;
+mod combos;
 mod crash;
 #[cfg(feature = "crash-test")]
 mod crash_sweep;
