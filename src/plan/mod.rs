@@ -9,6 +9,7 @@ mod drain;
 mod events;
 mod evict;
 pub mod gates;
+mod listed;
 mod moving;
 mod planning;
 mod protect;

@@ -13,7 +13,7 @@ use super::draft::Draft;
 use super::gates;
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, Placeholder, moving, protect};
+use super::{Action, Placeholder, listed, moving, protect};
 
 /// How the places stand.
 struct Tally {
@@ -24,7 +24,7 @@ struct Tally {
 
 /// Makes a place for each pod that has to move, and goes on when each has a ready node.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
-    moving::adopt(scene, draft);
+    listed::adopt(scene, draft);
     protect::pods(scene, draft);
     let held = scene
         .nodes

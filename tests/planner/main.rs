@@ -17,6 +17,7 @@ mod controllers;
 mod hand;
 mod oracle;
 mod random;
+mod size;
 mod stages;
 mod strategies;
 mod toy;
