@@ -11,6 +11,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod held;
 mod shared;
 mod world;
 
@@ -22,6 +23,7 @@ mod crash;
 #[cfg(feature = "crash-test")]
 mod crash_sweep;
 mod drifted_pool;
+mod edits;
 mod forbidden;
 mod leaders;
 mod several;
