@@ -2,11 +2,11 @@
 //! moved are elsewhere, and nothing else, on any Node, NodeClaim, Pod, Deployment or StatefulSet, field by field.
 
 use kube::api::DeleteParams;
-use lab::judge::{ClusterState, Kind};
+use lab::judge::Kind;
 use serde_json::json;
 
 use crate::held::{Case, NODES, Stage};
-use crate::shared::{HOLD, Shared};
+use crate::shared::Shared;
 use crate::world::{PATIENCE, Story, condition};
 
 /// How it ends there.
@@ -82,7 +82,7 @@ fn ends(stage: Stage, way: WayOut) {
         case.held(&mut story, stage).await;
         end(&mut case, &mut story, stage, way).await;
         let after = case.snapshot().await;
-        let differences = differences(&case, &before, &after);
+        let differences = case.differences(&before, &after);
         assert_eq!(differences, expected(&case, stage, way), "{name}");
         if story.follower.last().is_some() {
             story.deleted().await;
@@ -128,26 +128,6 @@ async fn end(case: &mut Case<'_>, story: &mut Story<'_>, stage: Stage, way: WayO
     case.whole().await;
 }
 
-/// What has changed of this story's objects, the pods of the Deployment, whose names nobody chose, without their names.
-fn differences(case: &Case<'_>, before: &ClusterState, after: &ClusterState) -> Vec<String> {
-    let web = format!("Pod {}/{}-", case.name, case.called("web"));
-    let mut lines: Vec<_> = before
-        .differences(after)
-        .into_iter()
-        .filter(|line| line.contains(&case.name) && !line.contains(HOLD))
-        // The spare node comes when there is to be room.
-        .filter(|line| *line != format!("Node {}: new", case.called("spare")))
-        .map(
-            |line| match (line.strip_prefix(&web), line.split_once(": ")) {
-                (Some(_), Some((_, what))) => format!("{web}: {what}"),
-                _ => line,
-            },
-        )
-        .collect();
-    lines.sort();
-    lines
-}
-
 /// The pods that had moved by then, and at the right end of the last stage the nodes.
 fn expected(case: &Case<'_>, stage: Stage, way: WayOut) -> Vec<String> {
     let resumed = way == WayOut::Resumed;
@@ -158,17 +138,7 @@ fn expected(case: &Case<'_>, stage: Stage, way: WayOut) -> Vec<String> {
         Stage::Moving => 1..3,
         Stage::Draining | Stage::Removing => 0..3,
     };
-    let mut lines: Vec<_> = database
-        .clone()
-        .map(|ordinal| {
-            let pod = format!("{}/{}-{ordinal}", case.name, case.called("db"));
-            format!("Pod {pod}: another object of that name")
-        })
-        .collect();
-    if !database.is_empty() {
-        let web = format!("Pod {}/{}-", case.name, case.called("web"));
-        lines.extend(["gone", "new"].map(|what| format!("{web}: {what}")));
-    }
+    let mut lines = case.moved(database);
     if resumed && stage == Stage::Removing {
         for (end, _) in NODES {
             let name = case.called(end);

@@ -1,6 +1,8 @@
 //! A relocation that is held in a stage, by something that a cluster may well have: a policy that denies one request, no room, an
 //! attached volume. So there is no race for a stage that is over in a moment, and half of its work is done.
 
+use std::ops::Range;
+
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
@@ -341,5 +343,39 @@ impl<'a> Case<'a> {
             .unwrap();
             nodes.delete(&name, &DeleteParams::default()).await.unwrap();
         }
+    }
+
+    /// What has changed of this story's objects, the pods of the Deployment, whose names nobody chose, without their names.
+    pub(crate) fn differences(&self, before: &ClusterState, after: &ClusterState) -> Vec<String> {
+        let web = format!("Pod {}/{}-", self.name, self.called("web"));
+        let mut lines: Vec<_> = before
+            .differences(after)
+            .into_iter()
+            .filter(|line| line.contains(&self.name) && !line.contains(HOLD))
+            // The spare node comes when there is to be room.
+            .filter(|line| *line != format!("Node {}: new", self.called("spare")))
+            .map(
+                |line| match (line.strip_prefix(&web), line.split_once(": ")) {
+                    (Some(_), Some((_, what))) => format!("{web}: {what}"),
+                    _ => line,
+                },
+            )
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    /// The differences when these pods of the database have moved, and with any of them the session server, and nothing else has changed.
+    pub(crate) fn moved(&self, database: Range<u32>) -> Vec<String> {
+        let web = format!("Pod {}/{}-", self.name, self.called("web"));
+        let session = ["gone", "new"].map(|what| format!("{web}: {what}"));
+        let session = session.into_iter().filter(|_| !database.is_empty());
+        let pods = database.clone().map(|ordinal| {
+            let pod = format!("{}/{}-{ordinal}", self.name, self.called("db"));
+            format!("Pod {pod}: another object of that name")
+        });
+        let mut lines: Vec<_> = pods.chain(session).collect();
+        lines.sort();
+        lines
     }
 }

@@ -5,7 +5,9 @@
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use lab::operator::Operator;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Api;
+use lab::operator::{NAME, NAMESPACE, Operator};
 use lab::{LabOptions, NotYet, fixtures, wait_until};
 use tokio::runtime::Runtime;
 
@@ -47,6 +49,30 @@ impl Shared {
     pub(crate) fn tell(&self, name: &str, story: impl Future<Output = ()>) {
         let _told = Told { shared: self, name };
         self.runtime.block_on(story);
+    }
+
+    /// Ends the operator as a rollout of it does (SIGTERM), lets something be found out while there is none, and starts another one,
+    /// which need not wait for the lease.
+    pub(crate) async fn rolled_over(&self, meanwhile: impl Future<Output = ()>) {
+        let mut operator = self.operator.lock().await;
+        operator.process().terminate().unwrap();
+        let status = wait_until("the operator to end", PATIENCE, || {
+            let ended = operator.ended().unwrap();
+            async move { ended.ok_or_else(|| NotYet::because("it runs")) }
+        })
+        .await
+        .unwrap();
+        assert!(status.success(), "{status}");
+        let leases: Api<Lease> = Api::namespaced(self.world.lab.client().await.unwrap(), NAMESPACE);
+        let lease = leases.get(NAME).await.unwrap();
+        let holder = lease.spec.and_then(|spec| spec.holder_identity);
+        assert_eq!(
+            holder.unwrap_or_default(),
+            "",
+            "it has given the lease back"
+        );
+        meanwhile.await;
+        *operator = self.world.operator().await;
     }
 
     /// Kills the operator (SIGKILL), lets something happen while there is none, and starts it again under the same identity, so that
