@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::held::{Case, Stage};
 use crate::shared::Shared;
-use crate::world::{PATIENCE, Recording, Story, World, is_ready, node_of};
+use crate::world::{PATIENCE, Recording, Story, Verdict, World, is_ready, node_of};
 
 /// A story in the lab of many, held in one stage, which in the end has moved every pod once, and has changed nothing else.
 fn held_in(stage: Stage, name: &str, go_on: impl AsyncFnOnce(&mut Case<'_>, &mut Story<'_>)) {
@@ -211,14 +211,17 @@ async fn restarted_if_ended(world: &World, operator: &mut Operator) {
     }
 }
 
-async fn ends_as_ever(world: &World, recording: Recording, mut story: Story<'_>) {
+async fn ends_as_ever(world: &World, recording: Recording, mut story: Story<'_>) -> Verdict {
     let end = story.succeeds().await;
     assert_eq!(end.pods, "3/3");
     world.settled().await;
     let verdict = recording.judge(world).await;
+    let evicted: Vec<_> = verdict.evictions().iter().map(|e| e.name.clone()).collect();
+    assert_eq!(evicted, ["db-2", "db-1", "db-0"]);
     verdict.moved_once(3);
-    verdict.is_clean();
     assert_eq!(verdict.most_down("default/StatefulSet/db"), 1);
+    assert_eq!(verdict.card.left_behind, Vec::<String>::new());
+    verdict
 }
 
 /// Connections are refused, then it is back, with all its watches closed.
@@ -230,30 +233,38 @@ async fn the_api_server_is_started_again_while_pods_move() {
     world.lab.stop_api_server().unwrap();
     world.lab.start_api_server().await.unwrap();
     restarted_if_ended(&world, &mut operator).await;
-    ends_as_ever(&world, recording, story).await;
+    let verdict = ends_as_ever(&world, recording, story).await;
+    // The judge's own watches were closed as well, and it says what it may have missed meanwhile. Nothing else is wrong.
+    let mut broken = verdict.card.broken_invariants;
+    broken.retain(|broken| !broken.starts_with("0: the judge did not see all changes"));
+    assert_eq!(broken, Vec::<String>::new());
 }
 
-/// It keeps its connections and answers nothing, until the operator has noticed. Whoever can't renew the lease must end.
+/// It keeps its connections and answers nothing, until the lease can't be proved any more. Whether another operator leads by then is
+/// unknown, so nothing is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_hangs_while_pods_move() {
     let world = World::start().await;
     let mut operator = world.operator().await;
     let (recording, story) = in_the_middle(&world).await;
     world.lab.pause(Program::ApiServer).unwrap();
-    wait_until("the operator to end", PATIENCE, || {
-        let ended = operator.ended().unwrap();
-        let log = fs::read_to_string(operator.log()).unwrap_or_default();
-        async move {
-            ended.ok_or_else(|| NotYet(log.lines().last().unwrap_or_default().to_owned()))
-        }
+    logged(&operator, "the lease cannot be read, so nothing is written").await;
+    world.lab.resume(Program::ApiServer).unwrap();
+    restarted_if_ended(&world, &mut operator).await;
+    ends_as_ever(&world, recording, story).await.is_clean();
+}
+
+/// Waits until a line of the operator's log has these words.
+async fn logged(operator: &Operator, words: &str) {
+    let what = format!("the operator's log to say {words}");
+    wait_until(&what, PATIENCE, || async {
+        let log = fs::read_to_string(operator.log())?;
+        let said = log.lines().any(|line| line.contains(words));
+        let last = || log.lines().last().unwrap_or_default().to_owned();
+        if said { Ok(()) } else { Err(NotYet(last())) }
     })
     .await
     .unwrap();
-    let log = fs::read_to_string(operator.log()).unwrap();
-    world.lab.resume(Program::ApiServer).unwrap();
-    assert!(log.contains("the lease was lost"), "{log}");
-    restarted_if_ended(&world, &mut operator).await;
-    ends_as_ever(&world, recording, story).await;
 }
 
 /// The binding of its role is deleted, and made again later. It can't even write its status meanwhile, so its log has to tell.
@@ -268,15 +279,7 @@ async fn all_access_is_revoked_and_granted_again_while_pods_move() {
         .delete("relocator", &DeleteParams::default())
         .await
         .unwrap();
-    wait_until("the operator's log to tell", PATIENCE, || async {
-        let log = fs::read_to_string(operator.log())?;
-        let told = log
-            .lines()
-            .any(|line| line.contains("NodeRelocation") && line.contains("cannot "));
-        if told { Ok(()) } else { Err(NotYet(log)) }
-    })
-    .await
-    .unwrap();
+    logged(&operator, "cannot update resource").await;
     operator.check().unwrap();
     binding.metadata.resource_version = None;
     binding.metadata.uid = None;
@@ -289,6 +292,6 @@ async fn all_access_is_revoked_and_granted_again_while_pods_move() {
         )
         .await
         .unwrap();
-    ends_as_ever(&world, recording, story).await;
+    ends_as_ever(&world, recording, story).await.is_clean();
     operator.check().unwrap();
 }

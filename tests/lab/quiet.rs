@@ -82,7 +82,13 @@ async fn blocked_or_waiting_it_writes_nothing_whatever_goes_on_elsewhere() {
     let mut waits = world.relocate("waits", "{nodes: {names: [old-2]}}").await;
     // The first flood comes while it still writes; the second finds it where it stays.
     unrelated_pods(&world).await;
-    world.settled().await;
+    let available = [
+        "wait",
+        "--for=condition=Available",
+        "--timeout=2m",
+        "deployment/noise",
+    ];
+    world.kubectl(&available).await;
     let what = "the scheduler to have said that there is no room, and the status to say so";
     waits
         .until(what, |r| {
