@@ -1,5 +1,6 @@
 //! Every way to end a relocation before its end, in every stage that it can be in: what is different afterwards is that the pods that had
-//! moved are elsewhere, and nothing else, on any Node, NodeClaim, Pod, Deployment or StatefulSet, field by field.
+//! moved are elsewhere, and nothing else, on any Node, `NodeClaim`, Pod, Deployment or
+//! `StatefulSet`, field by field.
 
 use kube::api::DeleteParams;
 use lab::judge::Kind;

@@ -34,7 +34,7 @@ async fn touch(world: &World, round: usize) -> usize {
     let names: Vec<_> = pods.list(&noise).await.unwrap().items;
     let params = PatchParams::default();
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"round": round.to_string()}}}));
-    let touches = names.iter().map(|pod| {
+    let patches = names.iter().map(|pod| {
         pods.patch(
             pod.metadata.name.as_deref().unwrap_or_default(),
             &params,
@@ -42,7 +42,7 @@ async fn touch(world: &World, round: usize) -> usize {
         )
     });
     // One that has gone meanwhile is a change as well.
-    let touched: Vec<_> = futures::stream::iter(touches)
+    let touched: Vec<_> = futures::stream::iter(patches)
         .buffer_unordered(16)
         .collect()
         .await;

@@ -14,6 +14,7 @@
 
 mod blockers;
 mod controllers;
+mod edits;
 mod hand;
 mod oracle;
 mod random;
