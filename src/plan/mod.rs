@@ -23,6 +23,7 @@ mod select;
 mod strategy;
 mod surge;
 mod treatment;
+mod wake;
 
 use std::time::Duration;
 

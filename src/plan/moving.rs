@@ -9,7 +9,7 @@ use super::gates::Hold;
 use super::report::{Blocker, Waiting};
 use super::scene::{Owner, Scene, Work};
 use super::treatment::Treatment;
-use super::{drain, evict, listed, protect, provision, restart, restore, surge};
+use super::{drain, evict, listed, protect, provision, restart, restore, surge, wake};
 
 /// Moves what may move now, and takes each node as far as it can go.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
@@ -23,6 +23,7 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         protect::pods(scene, draft);
     }
     provision::maintain(scene, draft);
+    wake::scheduler(scene, draft);
     let on_the_move: usize = scene.works.iter().map(Work::on_the_move).sum();
     let most = scene.spec.workloads.max_concurrent as usize;
     let mut slots = Slots {

@@ -22,3 +22,4 @@ mod size;
 mod stages;
 mod strategies;
 mod toy;
+mod wake;
