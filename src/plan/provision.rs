@@ -220,7 +220,8 @@ fn stands_for_one_of(placeholder: &Pod, work: &Work<'_>) -> bool {
     work.staying().any(|pod| stands_for(placeholder, pod))
 }
 
-fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Placeholder {
+/// A place for the pod, or for another of its workload that is like it.
+pub(super) fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Placeholder {
     let mut shape = pod.shape.clone();
     // What Kubernetes adds to a placed pod of its own is not part of what it asks for.
     shape.tolerations.retain(|t| {

@@ -6,12 +6,15 @@
 
 use jiff::SignedDuration;
 
+use crate::api::relocation::ReplacementStrategy;
 use crate::api::status::WorkloadState;
 use crate::world::Pod;
+use crate::world::quantity::Quantities;
 
 use super::Action;
 use super::draft::Draft;
 use super::gates;
+use super::provision;
 use super::scene::{Scene, Work};
 
 /// A pod that preempts has its place within a second or two, the grace of a placeholder included.
@@ -21,6 +24,9 @@ const LAST: SignedDuration = SignedDuration::from_mins(5);
 
 /// Takes a placeholder away where a moved pod has waited for a node for too long.
 pub(super) fn scheduler(scene: &Scene<'_>, draft: &mut Draft) {
+    if scene.spec.replacement.strategy == ReplacementStrategy::None {
+        return;
+    }
     for work in &scene.works {
         if work.state() == WorkloadState::Moving {
             for_pods_of(scene, draft, work);
@@ -30,14 +36,10 @@ pub(super) fn scheduler(scene: &Scene<'_>, draft: &mut Draft) {
 
 fn for_pods_of(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
     let now = scene.world.now;
-    let waits = |pod: &&&Pod| pod.node.is_none() && pod.unschedulable.is_some();
-    let Some(since) = work
-        .elsewhere
-        .iter()
-        .filter(waits)
-        .filter_map(|p| p.created)
-        .min()
-    else {
+    let waiting = work.elsewhere.iter().copied();
+    let waiting = waiting.filter(|p| p.node.is_none() && p.unschedulable.is_some());
+    let oldest = waiting.filter_map(|p| Some((p.created?, p)));
+    let Some((since, pod)) = oldest.min_by_key(|(created, pod)| (*created, &pod.reference)) else {
         return;
     };
     if now.duration_since(since) > LAST {
@@ -49,12 +51,11 @@ fn for_pods_of(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
         .filter(placed)
         .collect();
     // Where there is still a place for each of those that wait, it was not given up: nothing has been forgotten yet.
-    let bound = work.elsewhere.iter().filter(|p| p.node.is_some()).count();
-    let waiting = work.elsewhere.len() - bound;
-    let needed = work.replicas().saturating_sub(bound + waiting);
+    let kept = own.iter().filter(|p| p.created <= Some(since)).count();
+    let needed = work.replicas().saturating_sub(work.elsewhere.len());
     // What is made again in this pass was taken in the one before.
     let makes = |action: &Action| matches!(action, Action::CreatePlaceholder(_));
-    if own.len() > needed || draft.actions.iter().any(makes) {
+    if kept > needed || draft.actions.iter().any(makes) {
         return;
     }
     let candidates = if own.is_empty() {
@@ -62,29 +63,36 @@ fn for_pods_of(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
     } else {
         own
     };
-    let Some(newest) = candidates.iter().max_by_key(|p| (p.created, &p.reference)) else {
-        return;
-    };
+    let newest = candidates.iter().max_by_key(|p| (p.created, &p.reference));
     // Less and less often, for the pod may have another reason to wait: after 5, 10, 20, 40 s. When the last time was tells the age of
     // what was made again.
-    let first = since.saturating_add(FIRST);
-    let again = newest.created.map_or(Ok(since), |made| {
-        made.saturating_add(made.duration_since(since))
+    let again = newest.and_then(|p| {
+        let made = p.created?;
+        made.checked_add(made.duration_since(since)).ok()
     });
-    let due = first.unwrap_or(now).max(again.unwrap_or(now));
+    let due = since.saturating_add(FIRST).unwrap_or(now);
+    let due = again.map_or(due, |again| due.max(again));
     if due > now {
         draft.look_at(due);
         return;
     }
-    let goes_already = |action: &Action| {
-        let Action::DeletePlaceholder { pod } = action else {
-            return false;
-        };
-        candidates.iter().any(|p| p.reference == *pod)
-    };
-    if !draft.actions.iter().any(goes_already) {
+    match newest {
+        Some(newest) => take(draft, newest),
+        // None is left: one that asks for nothing is made, to be taken.
+        None => {
+            let mut placeholder = provision::placeholder(scene, work, pod);
+            placeholder.shape.requests = Quantities::default();
+            draft.act(Action::CreatePlaceholder(Box::new(placeholder)));
+        }
+    }
+}
+
+fn take(draft: &mut Draft, placeholder: &Pod) {
+    // Another that goes in this pass does as well.
+    let goes = |action: &Action| matches!(action, Action::DeletePlaceholder { .. });
+    if !draft.actions.iter().any(goes) {
         draft.act(Action::DeletePlaceholder {
-            pod: newest.reference.clone(),
+            pod: placeholder.reference.clone(),
         });
     }
 }

@@ -6,13 +6,13 @@ use serde_json::json;
 
 use crate::toy::Toy;
 
-/// Three pods of a database are to move; the first of them has been evicted, and its successor waits for a node although there is room.
-fn forgotten() -> Toy {
+/// The pods of a database are to move; the first of them has been evicted, and its successor waits for a node although there is room.
+fn forgotten(pods: usize) -> Toy {
     let mut toy = Toy::new(json!({"nodes": {"names": ["old"]}}));
     toy.node("old");
     toy.node("spare");
     toy.node("spare-2");
-    toy.stateful_set("db", &["old", "old", "old"]);
+    toy.stateful_set("db", &vec!["old"; pods]);
     toy.until("moving", |t| t.stage() == "Moving");
     while !toy.cluster.pods.values().any(|p| p.terminating) {
         for action in toy.plan().actions {
@@ -58,7 +58,7 @@ fn pass(toy: &mut Toy, seconds: i64) -> (usize, usize) {
 
 #[test]
 fn a_placeholder_goes_after_five_seconds_and_again_after_twice_the_time() {
-    let mut toy = forgotten();
+    let mut toy = forgotten(3);
     let mut times = Vec::new();
     let mut made = 0;
     for second in 0..400 {
@@ -81,7 +81,7 @@ fn a_placeholder_goes_after_five_seconds_and_again_after_twice_the_time() {
 
 #[test]
 fn a_pod_that_has_its_node_wakes_nobody() {
-    let mut toy = forgotten();
+    let mut toy = forgotten(3);
     assert_eq!(pass(&mut toy, 1).0, 0);
     let waiting = toy
         .cluster
@@ -98,4 +98,27 @@ fn a_pod_that_has_its_node_wakes_nobody() {
     }
     // The one that has become one too many, and no other.
     assert!(deleted <= 1, "{deleted}");
+}
+
+/// Its own placeholder has gone, and no other pod is left to move: one is made, to be taken.
+#[test]
+fn without_any_placeholder_one_is_made_for_it() {
+    let mut toy = forgotten(1);
+    assert!(toy.placeholders().is_empty());
+    let mut times = Vec::new();
+    for second in 0..400 {
+        let (deleted, created) = pass(&mut toy, i64::from(second > 0));
+        assert!(deleted + created <= 1);
+        if created > 0 {
+            times.push(second);
+        } else if deleted > 0 {
+            times.push(-second);
+        }
+    }
+    // Made, taken after as long again, made again at once, taken.
+    assert_eq!(times[..2], [5, -10], "{times:?}");
+    assert!(times.len() <= 14, "{times:?}");
+    let taken: Vec<_> = times.iter().filter(|t| **t < 0).map(|t| -t).collect();
+    assert!(taken.windows(2).all(|t| t[1] >= 2 * t[0]), "{times:?}");
+    assert!(taken.iter().all(|t| *t <= 300), "{times:?}");
 }
