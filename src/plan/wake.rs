@@ -76,14 +76,13 @@ fn for_pods_of(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
         draft.look_at(due);
         return;
     }
-    match newest {
-        Some(newest) => take(draft, newest),
+    if let Some(newest) = newest {
+        take(draft, newest);
+    } else {
         // None is left: one that asks for nothing is made, to be taken.
-        None => {
-            let mut placeholder = provision::placeholder(scene, work, pod);
-            placeholder.shape.requests = Quantities::default();
-            draft.act(Action::CreatePlaceholder(Box::new(placeholder)));
-        }
+        let mut placeholder = provision::placeholder(scene, work, pod);
+        placeholder.shape.requests = Quantities::default();
+        draft.act(Action::CreatePlaceholder(Box::new(placeholder)));
     }
 }
 
