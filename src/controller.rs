@@ -180,7 +180,7 @@ pub async fn pass(
         return Ok(Some(plan.wake_after.map_or(later, |wake| wake.min(later))));
     }
     let relocation = match record(context, relocation, &plan).await? {
-        Basis::Same(relocation) => relocation,
+        Basis::Same(relocation) => *relocation,
         Basis::Changed => return Ok(Some(AGAIN)),
         // The watch will tell. If it does not, it was not gone.
         Basis::Gone => return Ok(Some(GONE)),
@@ -233,7 +233,7 @@ async fn words_can_wait(
 /// What a plan was made for, as it is now.
 enum Basis {
     /// It is the same, with the status of the plan.
-    Same(NodeRelocation),
+    Same(Box<NodeRelocation>),
     /// It is another by now: the next pass starts from that.
     Changed,
     Gone,
@@ -247,7 +247,7 @@ async fn record(
 ) -> Result<Basis, PassError> {
     let before = relocation.status.clone().unwrap_or_default();
     if plan.status == before && plan.actions.is_empty() {
-        return Ok(Basis::Same(relocation));
+        return Ok(Basis::Same(Box::new(relocation)));
     }
     if plan.status == before {
         return read(context, relocation).await;
@@ -260,7 +260,7 @@ async fn record(
                 context.events.note(&recorded, &note);
             }
             wrote(context, recorded.clone()).await;
-            Ok(Basis::Same(recorded))
+            Ok(Basis::Same(Box::new(recorded)))
         }
         // Somebody has changed it, or it is gone: the next pass starts from what it is now, whatever the watch has told.
         Err(ActError::Api(kube::Error::Api(status)))
@@ -286,7 +286,7 @@ async fn read(context: &Context, relocation: NodeRelocation) -> Result<Basis, Pa
     Ok(match now.filter(|now| now.uid() == relocation.uid()) {
         None => Basis::Gone,
         Some(now) if now.resource_version() == relocation.resource_version() => {
-            Basis::Same(relocation)
+            Basis::Same(Box::new(relocation))
         }
         Some(now) => {
             wrote(context, now).await;

@@ -75,7 +75,8 @@ async fn live(shared: Shared, life: Arc<Life>, clock: Clock, leads: watch::Recei
     );
     let sweeping = sweep::keep_sweeping(sweeper, events.clone());
     let context = Context::new(observer, actor, events, client.clone(), clock);
-    futures::future::join(Queue::default().run(&context, client, &wake), sweeping).await;
+    let passes = Box::pin(Queue::default().run(&context, client, &wake));
+    futures::future::join(passes, Box::pin(sweeping)).await;
 }
 
 /// As the controller of the operator gathers changes.
@@ -114,7 +115,7 @@ impl Queue {
                 tokio::task::yield_now().await;
             }
             let later = next.map(|(_, at)| at).into_iter().chain(gathered).min();
-            let sleep = tokio::time::sleep_until(later.unwrap_or(now + Duration::from_secs(3600)));
+            let sleep = tokio::time::sleep_until(later.unwrap_or(now + Duration::from_hours(1)));
             tokio::select! {
                 biased;
                 event = events.next() => match event {

@@ -25,13 +25,13 @@ use crate::store::Store;
 use crate::wire::{Shared, lock};
 
 /// When everything is up, at the latest, in virtual time.
-const UP: Duration = Duration::from_secs(300);
+const UP: Duration = Duration::from_mins(5);
 /// After the faults, a relocation has so long to end, in virtual time. The longest of the timeouts in the scenarios is far less.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const PATIENCE: Duration = Duration::from_hours(1);
 /// Blocked for so long without a change, longer than the longest silence of a connection: it is for a person to act.
 const STUCK: Duration = Duration::from_secs(400);
 /// After the end everything else comes to rest in this time, and there is at least one sweep in it.
-const REST: Duration = Duration::from_secs(420);
+const REST: Duration = Duration::from_mins(7);
 /// A relocation that is over, or Blocked, has written everything by then.
 const WRITTEN: SignedDuration = SignedDuration::from_secs(45);
 
@@ -428,7 +428,7 @@ async fn control(store: Arc<Mutex<Store>>, controllers: Arc<Mutex<Controllers>>)
                 Duration::try_from(next.duration_since(store.now())).unwrap_or_default()
             })
         };
-        let due = Instant::now() + wait.unwrap_or(Duration::from_secs(3600));
+        let due = Instant::now() + wait.unwrap_or(Duration::from_hours(1));
         tokio::select! {
             biased;
             () = news => {}
@@ -501,9 +501,8 @@ fn expected_cordons(store: &Store, done: &[Done]) -> BTreeSet<String> {
     let kept = last.into_values().filter(|r| {
         let succeeded = condition(r, "Succeeded") == "True";
         let keeps = match text(r, &["spec", "afterDrain"]) {
-            "Keep" => true,
-            // A node without a NodeClaim is left to its autoscaler.
-            "Delete" => true,
+            // Delete: a node without a NodeClaim is left to its autoscaler.
+            "Keep" | "Delete" => true,
             _ => false,
         };
         let holds = !succeeded && text(r, &["spec", "onFailure"]) == "Hold";

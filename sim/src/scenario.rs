@@ -181,7 +181,7 @@ impl Builder {
         }));
     }
 
-    fn budget(&mut self, name: &str, labels: Value, min_available: u32) {
+    fn budget(&mut self, name: &str, labels: &Value, min_available: u32) {
         self.add(
             Resource::Budgets,
             json!({
@@ -231,8 +231,8 @@ impl Builder {
             &rolling,
             None,
         );
-        self.budget("db", json!({"app": "db"}), 2);
-        self.budget("session-server", json!({"app": "session-server"}), 1);
+        self.budget("db", &json!({"app": "db"}), 2);
+        self.budget("session-server", &json!({"app": "session-server"}), 1);
         self.add(Resource::DaemonSets, json!({
             "metadata": {"name": "agent", "namespace": "kube-system"},
             "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": pod_template("agent", 50, &times(1.0, 1.0))},
@@ -339,7 +339,7 @@ fn workload(builder: &mut Builder, rng: &mut Rng, n: usize, room: &mut i64) {
             replicas - 1
         };
         builder.0.must_succeed &= wanted < replicas;
-        builder.budget(&name, json!({"app": name}), wanted);
+        builder.budget(&name, &json!({"app": name}), wanted);
     }
 }
 
@@ -369,13 +369,13 @@ fn shared_budget(builder: &mut Builder, rng: &mut Rng) {
     if replicas > 1 {
         let missing = rng.u64(1..replicas.min(3));
         let wanted = u32::try_from(replicas - missing).unwrap_or_default();
-        builder.budget("shared", json!({"shared": "yes"}), wanted);
+        builder.budget("shared", &json!({"shared": "yes"}), wanted);
     }
 }
 
 fn relocations(builder: &mut Builder, rng: &mut Rng, nodes: usize) {
     let several = rng.f64() < 0.2;
-    for n in 0..1 + usize::from(several) {
+    for n in 0..=usize::from(several) {
         let mut names: Vec<String> = (0..nodes)
             .filter(|_| rng.f64() < 0.7)
             .map(|n| format!("old-{n}"))

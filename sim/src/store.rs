@@ -319,7 +319,7 @@ impl Store {
         let Some(before) = self.of(resource).get(&key).cloned() else {
             return Err(Refusal::not_found(resource, name));
         };
-        self.expect(resource, name, &before, at(patch, &["metadata"]))?;
+        expect(resource, name, &before, at(patch, &["metadata"]))?;
         let mut object = Value::clone(&before);
         merge(&mut object, patch);
         // The status has a subresource of its own.
@@ -342,32 +342,10 @@ impl Store {
         let Some(before) = self.of(resource).get(&key).cloned() else {
             return Err(Refusal::not_found(resource, name));
         };
-        self.expect(resource, name, &before, at(body, &["metadata"]))?;
+        expect(resource, name, &before, at(body, &["metadata"]))?;
         let mut object = Value::clone(&before);
         set(&mut object, &["status"], at(body, &["status"]).clone());
         Ok(self.replace(resource, key, &before, object))
-    }
-
-    fn expect(
-        &self,
-        resource: Resource,
-        name: &str,
-        object: &Value,
-        metadata: &Value,
-    ) -> Result<(), Refusal> {
-        let other = |field: &str| {
-            let wanted = text(metadata, &[field]);
-            !wanted.is_empty() && wanted != text(object, &["metadata", field])
-        };
-        if other("uid") {
-            let why = "the UID in the precondition does not match the UID in record";
-            return Err(Refusal::conflict(resource, name, why));
-        }
-        if other("resourceVersion") {
-            let why = "the object has been modified; please apply your changes to the latest version and try again";
-            return Err(Refusal::conflict(resource, name, why));
-        }
-        Ok(())
     }
 
     /// Begins the deletion of an object, and ends it where nothing holds it up.
@@ -386,7 +364,7 @@ impl Store {
             "uid": demanded.uid.as_deref().unwrap_or_default(),
             "resourceVersion": demanded.resource_version.as_deref().unwrap_or_default(),
         });
-        self.expect(resource, name, &before, &metadata)?;
+        expect(resource, name, &before, &metadata)?;
         if !at(&before, &["metadata", "deletionTimestamp"]).is_null() {
             return Ok(before);
         }
@@ -432,7 +410,7 @@ impl Store {
         } else if at(&object, &["metadata", "deletionTimestamp"]).is_null() {
             let now = self.time();
             self.change(resource, namespace, name, |o| {
-                set(o, &["metadata", "deletionTimestamp"], now)
+                set(o, &["metadata", "deletionTimestamp"], now);
             });
         }
     }
@@ -475,6 +453,23 @@ impl Store {
         self.told.notify_waiters();
         object
     }
+}
+
+/// The UID and resourceVersion that were demanded.
+fn expect(resource: Resource, name: &str, object: &Value, metadata: &Value) -> Result<(), Refusal> {
+    let other = |field: &str| {
+        let wanted = text(metadata, &[field]);
+        !wanted.is_empty() && wanted != text(object, &["metadata", field])
+    };
+    if other("uid") {
+        let why = "the UID in the precondition does not match the UID in record";
+        return Err(Refusal::conflict(resource, name, why));
+    }
+    if other("resourceVersion") {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(Refusal::conflict(resource, name, why));
+    }
+    Ok(())
 }
 
 /// RFC 3339 with whole seconds, as the API writes times.

@@ -32,7 +32,7 @@ const NEWS: u64 = 40;
 /// The API server ends watches by itself after the time that the client names, in seconds; this is kube's.
 const WATCH: u64 = 290;
 /// The longest silence that the clients of the operator put up with (see its `main`): longer than a watch.
-const SILENCE: Duration = Duration::from_secs(300);
+const SILENCE: Duration = Duration::from_mins(5);
 /// A watch that has lost a change breaks off so much later.
 const LOST: Duration = Duration::from_secs(20);
 
@@ -400,15 +400,15 @@ impl Watching {
             let age = store.now().duration_since(change.at);
             let age = Duration::try_from(age).unwrap_or_default();
             if age < self.latency {
-                return Step::Wait(Instant::now() + (self.latency - age));
+                return Step::Wait(Instant::now() + self.latency.saturating_sub(age));
             }
             self.next += offset + 1;
             self.since = change.revision;
-            let shares = faults.watches;
-            if faults.chance(shares.broken, "watch broken off") {
+            let odds = faults.watches;
+            if faults.chance(odds.broken, "watch broken off") {
                 return Step::Break;
             }
-            if faults.chance(shares.dropped, "change dropped") {
+            if faults.chance(odds.dropped, "change dropped") {
                 self.breaks = Some(self.breaks.unwrap_or(Instant::now() + LOST));
                 continue;
             }
@@ -416,10 +416,10 @@ impl Watching {
             let newer = changes.iter().skip(offset + 1).any(|c| {
                 c.resource == self.resource && text(&c.object, &["metadata", "uid"]) == uid
             });
-            if newer && faults.chance(shares.merged, "change merged") {
+            if newer && faults.chance(odds.merged, "change merged") {
                 continue;
             }
-            if faults.chance(shares.doubled, "change doubled") {
+            if faults.chance(odds.doubled, "change doubled") {
                 self.again = Some(change.line.clone());
             }
             return Step::Tell(change.line.clone());

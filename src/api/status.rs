@@ -9,30 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::conditions::cut;
+use super::bounds::{
+    MAX_BLOCKER_BYTES, MAX_BLOCKERS, MAX_COUNT, MAX_NODES, MAX_OBJECT_BYTES, MAX_WHY_BYTES,
+    MAX_WORKLOADS,
+};
 use super::schema;
-
-/// Most nodes in `status.nodes`: the highest `spec.nodes.limit`.
-pub const MAX_NODES: usize = 1000;
-
-/// Highest count of anything in status.
-const MAX_COUNT: u32 = 1_000_000;
-
-/// Most workloads in `status.workloads`. They are recorded intent, so they are never cut.
-pub const MAX_WORKLOADS: usize = 1000;
-
-/// Most blockers in `status.blockers`: a person mends one after the other, and
-/// [`NodeRelocationStatus::set_blockers`] counts the rest.
-pub const MAX_BLOCKERS: usize = 100;
-
-/// Longest text of a blocker, in bytes.
-pub const MAX_BLOCKER_BYTES: usize = 1024;
-
-/// Longest name of what blocks, in bytes: a kind, a namespace and a name of the greatest length.
-pub const MAX_OBJECT_BYTES: usize = 512;
-
-/// Longest reason for a choice of strategy, in bytes.
-pub const MAX_WHY_BYTES: usize = 512;
 
 /// What has been reached. Written by the operator alone; nothing in it changes with the clock only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -59,15 +40,21 @@ pub struct NodeRelocationStatus {
     pub conditions: Vec<Condition>,
 
     /// The selected nodes, as they were resolved at the start. At most 1000.
-    #[schemars(length(max = MAX_NODES), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    // Atomic: as a map it would be in metadata.managedFields once more, node by node.
+    #[schemars(length(max = MAX_NODES), extend("x-kubernetes-list-type" = "atomic"))]
     pub nodes: Vec<NodeStatus>,
 
-    /// The workloads that have, or had, pods on selected nodes, and how each is moved. At most 1000.
+    /// The workloads that have, or had, pods on selected nodes, and how each is moved. At most 1000, and with very many
+    /// nodes fewer; moreWorkloads counts the rest.
     #[schemars(length(max = MAX_WORKLOADS), extend("x-kubernetes-list-type" = "atomic"))]
     pub workloads: Vec<WorkloadStatus>,
 
-    /// What a person has to change before the relocation goes on. It goes on by itself once that is done. At most 100;
-    /// moreBlockers counts the rest.
+    /// Workloads that are not listed. Not there when all are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more_workloads: Option<MoreWorkloads>,
+
+    /// What a person has to change before the relocation goes on. It goes on by itself once that is done. At most 100,
+    /// and with very many nodes fewer; moreBlockers counts the rest.
     #[schemars(length(max = MAX_BLOCKERS), extend("x-kubernetes-list-type" = "atomic"))]
     pub blockers: Vec<BlockerStatus>,
 
@@ -103,27 +90,12 @@ impl Default for NodeRelocationStatus {
             conditions: Vec::new(),
             nodes: Vec::new(),
             workloads: Vec::new(),
+            more_workloads: None,
             blockers: Vec::new(),
             more_blockers: 0,
             replacement: None,
             progress: None,
         }
-    }
-}
-
-impl NodeRelocationStatus {
-    /// Records what blocks, cut to what the schema takes, with a count of the rest.
-    ///
-    /// A status that is refused would be a relocation that stands still for the length of a webhook's message.
-    pub fn set_blockers(&mut self, mut blockers: Vec<BlockerStatus>) {
-        let more = blockers.len().saturating_sub(MAX_BLOCKERS);
-        blockers.truncate(MAX_BLOCKERS);
-        for blocker in &mut blockers {
-            blocker.object = cut(std::mem::take(&mut blocker.object), MAX_OBJECT_BYTES);
-            blocker.message = cut(std::mem::take(&mut blocker.message), MAX_BLOCKER_BYTES);
-        }
-        self.blockers = blockers;
-        self.more_blockers = u32::try_from(more).unwrap_or(MAX_COUNT).min(MAX_COUNT);
     }
 }
 
@@ -243,10 +215,10 @@ pub struct NodeStatus {
     #[schemars(range(max = MAX_COUNT))]
     pub pods_left: u32,
 
-    /// Whether the node was cordoned before the relocation cordoned it; such a cordon stays. Not there until the node is
-    /// about to be cordoned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub was_unschedulable: Option<bool>,
+    /// True when the node was cordoned before the relocation would have cordoned it; such a cordon stays. Not there
+    /// otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_unschedulable: bool,
 }
 
 /// A `NodeClaim`, by name and UID.
@@ -305,6 +277,27 @@ pub struct WorkloadStatus {
     /// How far the workload has come. Pending: not begun. Moving: a pod of it is on the move. Moved: all are moved and
     /// Ready. Blocked: something has to change first, see status.blockers.
     pub state: WorkloadState,
+}
+
+/// Workloads that are not listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MoreWorkloads {
+    /// Workloads that have moved and are listed no more.
+    #[schemars(range(max = MAX_COUNT))]
+    pub moved: u32,
+
+    /// Pods of those.
+    #[schemars(range(max = MAX_COUNT))]
+    pub moved_pods: u32,
+
+    /// Workloads that have to move and are not listed yet: their turn comes when others have moved.
+    #[schemars(range(max = MAX_COUNT))]
+    pub pending: u32,
+
+    /// Pods of those.
+    #[schemars(range(max = MAX_COUNT))]
+    pub pending_pods: u32,
 }
 
 /// How the pods of a workload move, once it has been decided.

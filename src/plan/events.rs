@@ -73,8 +73,9 @@ fn planned(before: &NodeRelocationStatus, after: &NodeRelocationStatus) -> Optio
     if !starts || after.completion_time.is_some() {
         return None;
     }
-    let pods: u32 = after.workloads.iter().map(|w| w.pods).sum();
-    let (nodes, workloads) = (after.nodes.len(), after.workloads.len());
+    let (_, pods) = after.pods();
+    let unlisted = after.more_workloads.map_or(0, |more| more.pending as usize);
+    let (nodes, workloads) = (after.nodes.len(), after.workloads.len() + unlisted);
     let text = format!(
         "{nodes} nodes are to be emptied, {pods} pods of {workloads} workloads to be moved"
     );

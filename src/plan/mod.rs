@@ -9,6 +9,7 @@ mod drain;
 mod events;
 mod evict;
 pub mod gates;
+mod listed;
 mod moving;
 mod planning;
 mod protect;
@@ -26,6 +27,7 @@ mod sweep;
 mod system;
 mod treatment;
 mod waiting;
+mod wake;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Stages from Moving on: pods leave, each node goes on as soon as it is empty. Pure.
 
-use crate::api::status::{MoveStrategy, Stage, WorkloadState, WorkloadStatus};
+use crate::api::status::{MoveStrategy, Stage, WorkloadState};
 
 use crate::world::Uid;
 
@@ -9,7 +9,7 @@ use super::gates::Hold;
 use super::report::{Blocker, Waiting};
 use super::scene::{Owner, Scene, Work};
 use super::treatment::Treatment;
-use super::{drain, evict, protect, provision, restart, restore, strategy, stuck, surge};
+use super::{drain, evict, listed, protect, provision, restart, restore, stuck, surge, wake};
 
 /// Moves what may move now, and takes each node as far as it can go.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
@@ -18,7 +18,7 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         restore::finish(scene, draft);
         return;
     }
-    adopt(scene, draft);
+    listed::adopt(scene, draft);
     if draft
         .status
         .nodes
@@ -28,6 +28,7 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         protect::pods(scene, draft);
     }
     provision::maintain(scene, draft);
+    wake::scheduler(scene, draft);
     let on_the_move: usize = scene.works.iter().map(Work::on_the_move).sum();
     let most = scene.spec.workloads.max_concurrent as usize;
     let mut slots = Slots {
@@ -70,32 +71,13 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
 /// Every node is done and every workload moved.
 fn all_done(draft: &Draft) -> bool {
     let status = &draft.status;
-    status.nodes.iter().all(|n| n.stage == Stage::Restoring)
+    let pending = status.more_workloads.map_or(0, |more| more.pending);
+    pending == 0
+        && status.nodes.iter().all(|n| n.stage == Stage::Restoring)
         && status
             .workloads
             .iter()
             .all(|w| w.state == WorkloadState::Moved)
-}
-
-/// Workloads that came after the plan, by a pod that landed on a selected node before the cordon, are planned now.
-pub(super) fn adopt(scene: &Scene<'_>, draft: &mut Draft) {
-    for work in scene.works.iter().filter(|w| w.record.is_none()) {
-        match strategy::resolve(scene.cluster, scene.spec.workloads.strategy, work) {
-            Ok(choice) => draft.status.workloads.push(WorkloadStatus {
-                kind: work.reference.kind.to_string(),
-                namespace: work.reference.namespace.clone(),
-                name: work.reference.name.clone(),
-                uid: work.reference.uid.to_string(),
-                strategy: choice.strategy,
-                why: choice.why,
-                pods: u32::try_from(work.left.len()).unwrap_or(u32::MAX),
-                moved: 0,
-                surged_from: None,
-                state: WorkloadState::Pending,
-            }),
-            Err(blocker) => draft.block(blocker),
-        }
-    }
 }
 
 /// Pods that no workload moves: they block, or are waited for.
@@ -137,7 +119,7 @@ fn advance(
     work: &Work<'_>,
     slots: &mut Slots,
 ) -> WorkloadState {
-    // A workload that is adopted in this pass starts in the next, when its strategy is recorded.
+    // A workload that is listed in this pass starts in the next, when its strategy is recorded.
     let Some(record) = work.record else {
         return WorkloadState::Pending;
     };

@@ -4,9 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::api::status::{
-    MAX_WORKLOADS, MoveStrategy, NodeClaimRef, NodeStatus, Stage, WorkloadState, WorkloadStatus,
-};
+use crate::api::status::{MoveStrategy, NodeClaimRef, NodeStatus, Stage};
 use crate::world::{Node, PlaceholderSetup, Pod};
 
 use super::draft::Draft;
@@ -14,7 +12,7 @@ use super::report::Blocker;
 use super::scene::{Owner, Scene, Work};
 use super::strategy::{self, Choice};
 use super::treatment::{Treatment, cannot_land_elsewhere};
-use super::{Action, select, stuck};
+use super::{Action, listed, select, stuck};
 
 /// Plans, and starts when nothing stands in the way.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
@@ -64,9 +62,6 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
     }
     pod_blockers(&pods, draft);
     let works = scene.works_of(&pods);
-    if works.len() > MAX_WORKLOADS {
-        draft.block(Blocker::too_many_workloads(works.len()));
-    }
     let chosen = choose(scene, &works, draft);
     setup(scene, draft);
     if !draft.blockers.is_empty() || scene.spec.suspend {
@@ -225,23 +220,9 @@ fn start(scene: &Scene<'_>, draft: &mut Draft, nodes: &[&Node], chosen: Vec<(&Wo
                     .count(),
             )
             .unwrap_or(u32::MAX),
-            was_unschedulable: None,
+            was_unschedulable: false,
         })
         .collect();
-    draft.status.workloads = chosen
-        .into_iter()
-        .map(|(work, choice)| WorkloadStatus {
-            kind: work.reference.kind.to_string(),
-            namespace: work.reference.namespace.clone(),
-            name: work.reference.name.clone(),
-            uid: work.reference.uid.to_string(),
-            strategy: choice.strategy,
-            why: choice.why,
-            pods: u32::try_from(work.left.len()).unwrap_or(u32::MAX),
-            moved: 0,
-            surged_from: None,
-            state: WorkloadState::Pending,
-        })
-        .collect();
+    listed::start(draft, chosen);
     draft.all_nodes_to(Stage::Protecting);
 }

@@ -115,7 +115,7 @@ fn is_chosen(scene: &Scene<'_>, pod: &Pod, treatment: &Treatment) -> bool {
 fn record_cordons(scene: &Scene<'_>, draft: &mut Draft) {
     for (record, selected) in draft.status.nodes.iter_mut().zip(&scene.nodes) {
         if let Some(node) = selected.node {
-            record.was_unschedulable = Some(node.unschedulable);
+            record.was_unschedulable = node.unschedulable;
         }
     }
 }

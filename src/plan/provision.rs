@@ -14,7 +14,7 @@ use super::draft::Draft;
 use super::gates;
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, Placeholder, Restore, moving, protect};
+use super::{Action, Placeholder, Restore, listed, moving, protect};
 
 /// How the places stand.
 struct Tally {
@@ -25,7 +25,7 @@ struct Tally {
 
 /// Makes a place for each pod that has to move, and goes on when each has a ready node.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
-    moving::adopt(scene, draft);
+    listed::adopt(scene, draft);
     protect::pods(scene, draft);
     let held = scene
         .nodes
@@ -235,7 +235,8 @@ fn stands_for_one_of(placeholder: &Pod, work: &Work<'_>) -> bool {
     work.staying().any(|pod| stands_for(placeholder, pod))
 }
 
-fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Placeholder {
+/// A place for the pod, or for another of its workload that is like it.
+pub(super) fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Placeholder {
     let mut shape = pod.shape.clone();
     // What Kubernetes adds to a placed pod of its own is not part of what it asks for.
     shape.tolerations.retain(|t| {

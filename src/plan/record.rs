@@ -151,11 +151,7 @@ impl Draft {
             .iter()
             .filter(|n| matches!(n.stage, Stage::Restoring | Stage::Succeeded))
             .count();
-        let (moved, pods) = self
-            .status
-            .workloads
-            .iter()
-            .fold((0, 0), |(m, p), w| (m + w.moved, p + w.pods));
+        let (moved, pods) = self.status.pods();
         self.status.progress = Some(Progress {
             nodes: format!("{done}/{}", nodes.len()),
             pods: format!("{moved}/{pods}"),

@@ -49,17 +49,6 @@ impl Blocker {
         )
     }
 
-    pub(super) fn too_many_workloads(workloads: usize) -> Self {
-        let most = crate::api::status::MAX_WORKLOADS;
-        Self::new(
-            BlockerReason::TooManyNodes,
-            "spec.nodes",
-            format!(
-                "{workloads} workloads have pods on the matching nodes, and one relocation moves {most} at most: narrow the selection"
-            ),
-        )
-    }
-
     pub(super) fn unknown_node_pool(name: &str) -> Self {
         Self::new(
             BlockerReason::UnknownNodePool,

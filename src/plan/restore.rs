@@ -88,7 +88,7 @@ pub(super) fn finish(scene: &Scene<'_>, draft: &mut Draft) {
     draft.stage = Stage::Restoring;
     if take_away(scene, draft, scene.spec.after_drain == AfterDrain::Uncordon) {
         let nodes = scene.nodes.len();
-        let pods: u32 = draft.status.workloads.iter().map(|w| w.moved).sum();
+        let (pods, _) = draft.status.pods();
         let end = match scene.spec.after_drain {
             AfterDrain::Delete => {
                 let kept = scene.nodes.iter().filter(|n| n.node.is_some()).count();

@@ -146,7 +146,7 @@ pub(super) fn end(deployment: &Deployment, replicas: Option<u32>) -> Restore {
     }
 }
 
-/// The count that was raised is the one from before again: whoever keeps it there, such as a GitOps tool, would do so every time. The
+/// The count that was raised is the one from before again: whoever keeps it there, such as Argo CD, would do so every time. The
 /// workload goes on by evictions.
 fn put_back(draft: &mut Draft, work: &Work<'_>, count: u32) {
     let uid = work.reference.uid.as_str();

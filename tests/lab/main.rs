@@ -11,6 +11,8 @@
     reason = "a test fails by panicking"
 )]
 
+mod held;
+mod shared;
 mod world;
 
 mod after_drain;
@@ -20,12 +22,16 @@ mod case_lost;
 mod case_quiet;
 mod case_silent;
 mod case_system;
+mod combos;
 mod crash;
 #[cfg(feature = "crash-test")]
 mod crash_sweep;
 mod drifted_pool;
+mod edits;
+mod faults;
 mod forbidden;
 mod leaders;
+mod quiet;
 mod several;
 mod stopping;
 mod sweep;

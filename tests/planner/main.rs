@@ -14,12 +14,15 @@
 
 mod blockers;
 mod controllers;
+mod edits;
 mod hand;
 mod nodes;
 mod oracle;
 mod random;
+mod size;
 mod stages;
 mod strategies;
 mod sweep;
 mod system;
 mod toy;
+mod wake;

@@ -1,5 +1,6 @@
 //! The invariants of the design, asked before each action is carried out, of the world as it is then.
 
+use relocator::api::status::Stage;
 use relocator::plan::{Action, Restore};
 use relocator::world::{Pod, Uid};
 
@@ -74,7 +75,7 @@ pub(crate) fn allows(toy: &Toy, action: &Action) {
                 .find(|n| n.uid == node.uid.as_str())
                 .unwrap();
             assert!(
-                record.was_unschedulable.is_some(),
+                record.stage == Stage::Cordoning,
                 "{} is cordoned before it is recorded whether it was",
                 node.name
             );

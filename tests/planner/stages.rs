@@ -137,7 +137,7 @@ fn nodes_are_claimed_in_the_order_of_their_names_and_cordoned_after_that() {
         .iter()
         .map(|n| n.was_unschedulable)
         .collect();
-    assert_eq!(recorded, [Some(false), Some(true)]);
+    assert_eq!(recorded, [false, true]);
 }
 
 #[test]
@@ -274,30 +274,4 @@ fn deleted_in_any_stage_it_only_puts_back() {
         );
         oracle::nothing_is_left(&before, &toy, false);
     }
-}
-
-#[test]
-fn a_thousand_nodes_fit_in_a_status() {
-    let mut toy = Toy::new(json!({"nodes": {"nodePools": ["apps"], "limit": 1000}}));
-    // A real node has a name of 42 characters, a NodeClaim one of 15, and a UID 36. In the toy, where UIDs are made from names, names of
-    // 28 characters come to the same sum.
-    let nodes: Vec<_> = (0..1000)
-        .map(|n| format!("ip-10-0-{n:03}.eu-central-1.aws"))
-        .collect();
-    assert_eq!(nodes[0].len(), 28);
-    for node in &nodes {
-        toy.drifted(node);
-    }
-    for app in 0..100 {
-        let places: Vec<_> = (0..10).map(|n| nodes[app * 10 + n].as_str()).collect();
-        toy.deployment(&format!("web-{app}"), &places, SURGES);
-    }
-    toy.carry_out(&Action::AddFinalizer);
-    let status = toy.plan().status;
-    assert_eq!(status.nodes.len(), 1000);
-    let size = serde_json::to_string(&status).unwrap().len();
-    assert!(
-        size < 256 * 1024,
-        "{size} bytes: etcd and every watcher carry this"
-    );
 }

@@ -40,6 +40,7 @@ async fn a_real_api_server_agrees() {
     it_limits_the_name(&api).await;
     it_keeps_the_spec_of_a_relocation_that_has_started(&api).await;
     it_takes_the_largest_object_and_the_largest_status(&api).await;
+    it_keeps_a_thousand_nodes_in_256_kib(&api).await;
     it_explains_the_fields(&lab).await;
     it_prints_the_columns(&lab, &api).await;
 }
@@ -274,7 +275,7 @@ async fn it_takes_the_largest_object_and_the_largest_status(api: &Api<DynamicObj
     let uid = "c4b2f6a8-6d2e-4d0e-9a4e-0f6c1f3b7a55";
     let at = "2026-11-30T20:00:00Z";
     let nodes: Vec<Value> = (0..1000)
-        .map(|i| json!({"name": long(i, 60), "uid": uid, "nodeClaim": {"name": long(i, 30), "uid": uid}, "stage": "Moving", "podsLeft": 30, "wasUnschedulable": false}))
+        .map(|i| json!({"name": long(i, 60), "uid": uid, "nodeClaim": {"name": long(i, 30), "uid": uid}, "stage": "Moving", "podsLeft": 30, "wasUnschedulable": true}))
         .collect();
     let workloads: Vec<Value> = (0..1000)
         .map(|i| json!({"kind": "Deployment", "namespace": "default", "name": long(i, 40), "uid": uid, "strategy": "RolloutRestart", "why": "w".repeat(100), "pods": 3, "moved": 1, "state": "Moving"}))
@@ -283,11 +284,14 @@ async fn it_takes_the_largest_object_and_the_largest_status(api: &Api<DynamicObj
         .map(|i| json!({"reason": "UnmanagedPod", "object": long(i, 600), "message": "ü".repeat(2000), "since": at}))
         .map(|blocker| serde_json::from_value(blocker).unwrap())
         .collect();
-    let mut status: NodeRelocationStatus =
-        serde_json::from_value(json!({"startTime": at, "nodes": nodes, "workloads": workloads}))
-            .unwrap();
+    // Larger than the operator ever makes it: beside so many nodes and workloads it would list fewer blockers.
+    let mut status = NodeRelocationStatus::default();
     status.set_blockers(blockers);
     assert_eq!((status.blockers.len(), status.more_blockers), (100, 50));
+    let mut status = serde_json::to_value(&status).unwrap();
+    status["startTime"] = json!(at);
+    status["nodes"] = json!(nodes);
+    status["workloads"] = json!(workloads);
     let patch = json!({"status": status});
     api.patch_status("largest", &PatchParams::default(), &Patch::Merge(&patch))
         .await
@@ -297,6 +301,55 @@ async fn it_takes_the_largest_object_and_the_largest_status(api: &Api<DynamicObj
     api.patch("largest", &PatchParams::default(), &Patch::Merge(&more))
         .await
         .unwrap();
+}
+
+/// With what the API server adds of its own: metadata, and above all `managedFields`.
+async fn it_keeps_a_thousand_nodes_in_256_kib(api: &Api<DynamicObject>) {
+    let spec = json!({"nodes": {"nodePools": ["apps"], "limit": 1000}});
+    let made = api
+        .create(&PostParams::default(), &relocation("thousand", &spec))
+        .await
+        .unwrap();
+    let uid = "c4b2f6a8-6d2e-4d0e-9a4e-0f6c1f3b7a55";
+    let at = "2026-11-30T20:00:00Z";
+    // 220 kB, as those of EKS come to with Karpenter.
+    let nodes: Vec<Value> = (0..1000)
+        .map(|i| json!({"name": format!("ip-10-123-231-{i:03}.eu-central-1.compute.internal"), "uid": uid, "nodeClaim": {"name": format!("default-{i:05}"), "uid": uid}, "stage": "Provisioning", "podsLeft": 10}))
+        .collect();
+    let workloads: Vec<Value> = (0..50)
+        .map(|i| json!({"kind": "Deployment", "namespace": "payments", "name": format!("ledger-{i:04}"), "uid": uid, "strategy": "RolloutRestart", "why": "w".repeat(100), "pods": 3, "moved": 1, "state": "Moving"}))
+        .collect();
+    let blockers = (0..1000)
+        .map(|i| json!({"reason": "UnmanagedPod", "object": format!("Pod default/debug-{i:04}"), "message": "m".repeat(100), "since": at}))
+        .map(|blocker| serde_json::from_value(blocker).unwrap())
+        .collect();
+    let mut status: NodeRelocationStatus =
+        serde_json::from_value(json!({"startTime": at, "nodes": nodes, "workloads": workloads}))
+            .unwrap();
+    status.set_blockers(blockers);
+    let alone = serde_json::to_vec(&status).unwrap().len();
+    // As the operator writes it.
+    let mut object = made;
+    object.data["status"] = serde_json::to_value(&status).unwrap();
+    let params = PostParams {
+        field_manager: Some("relocator".to_owned()),
+        ..PostParams::default()
+    };
+    api.replace_status("thousand", &params, &object)
+        .await
+        .unwrap();
+    let read = api.get("thousand").await.unwrap();
+    let all = serde_json::to_vec(&read).unwrap().len();
+    println!("{alone} bytes of status are an object of {all} bytes");
+    assert!(
+        all < 256 * 1024,
+        "{alone} bytes of status, {all} of the object"
+    );
+    // Were the list of nodes a map, each of them would be in managedFields once more.
+    assert!(
+        all - alone < 8 * 1024,
+        "{alone} bytes of status, {all} of the object"
+    );
 }
 
 async fn it_explains_the_fields(lab: &Lab) {

@@ -78,7 +78,7 @@ impl ClusterState {
 
     /// What differs in a later snapshot, each naming object and field: `Node old-a: spec.unschedulable was (absent), is true`.
     /// Left out is what the API server and the controllers own: resourceVersion, managedFields, generation, status, the
-    /// revision of a Deployment, taints for conditions of the node; and the difference between empty and absent.
+    /// revision of a Deployment, the ttl of a node, taints for its conditions; and the difference between empty and absent.
     #[must_use]
     pub fn differences(&self, later: &Self) -> Vec<String> {
         let mut out = Vec::new();
@@ -109,8 +109,10 @@ impl ClusterState {
 }
 
 /// Annotations that controllers write.
-const CONTROLLERS_ANNOTATIONS: [&str; 2] = [
+const CONTROLLERS_ANNOTATIONS: [&str; 3] = [
     "deployment.kubernetes.io/revision",
+    // By the number of nodes in the cluster.
+    "node.alpha.kubernetes.io/ttl",
     "volumes.kubernetes.io/controller-managed-attach-detach",
 ];
 /// Taints that the node lifecycle controller sets by condition, and for `spec.unschedulable`, which is compared itself.

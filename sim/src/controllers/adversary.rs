@@ -125,7 +125,7 @@ impl Controller for Adversary {
             .partition(|(at, ..)| *at <= now);
         self.plan = later;
         for (_, deed, object) in due {
-            let Some(object) = act(store, rng, deed, object) else {
+            let Some(object) = act(store, rng, deed, object.as_deref()) else {
                 continue;
             };
             if let Some(undo) = deed.undone_by() {
@@ -164,8 +164,7 @@ fn choose(
 }
 
 /// Does it, to the given object or to one by the seed. Returns the name; `None` if there was nothing to do it to.
-fn act(store: &mut Store, rng: &mut Rng, deed: Deed, given: Option<String>) -> Option<String> {
-    let given = given.as_deref();
+fn act(store: &mut Store, rng: &mut Rng, deed: Deed, given: Option<&str>) -> Option<String> {
     let any = |_: &Value| true;
     let placeholder = |p: &Value| namespace(p) == PLACEHOLDERS;
     let now = store.time();
@@ -221,22 +220,22 @@ fn act(store: &mut Store, rng: &mut Rng, deed: Deed, given: Option<String>) -> O
             let to =
                 (number(&chosen, &["spec", "replicas"]) + if rng.bool() { 1 } else { -1 }).max(1);
             change(Resource::Deployments, &|d| {
-                set(d, &["spec", "replicas"], to)
+                set(d, &["spec", "replicas"], to);
             });
         }
         Deed::Tighten => change(Resource::Budgets, &|b| wants(b, 1)),
         Deed::Loosen => change(Resource::Budgets, &|b| wants(b, -1)),
         Deed::Suspend => change(Resource::Relocations, &|r| {
-            set(r, &["spec", "suspend"], true)
+            set(r, &["spec", "suspend"], true);
         }),
         Deed::Resume => change(Resource::Relocations, &|r| {
-            set(r, &["spec", "suspend"], false)
+            set(r, &["spec", "suspend"], false);
         }),
         Deed::DeleteRelocation => delete(store, Resource::Relocations, &chosen, AGENT),
         Deed::EditRelocation => {
             let to = rng.u32(1..5);
             change(Resource::Relocations, &|r| {
-                set(r, &["spec", "workloads", "maxConcurrent"], to)
+                set(r, &["spec", "workloads", "maxConcurrent"], to);
             });
         }
     }

@@ -1,4 +1,4 @@
-//! A GitOps tool that puts back what it has in Git: of a Deployment that is annotated so, the replica count, or the whole spec.
+//! A tool like Argo CD that puts back what it has in Git: of a Deployment that is annotated so, the replica count, or the whole spec.
 
 use std::collections::BTreeMap;
 

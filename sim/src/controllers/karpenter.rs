@@ -63,7 +63,7 @@ impl Karpenter {
     /// True when so many seconds have passed since this was first asked for the key.
     fn passed(
         &mut self,
-        key: String,
+        key: &str,
         seconds: f64,
         store: &Store,
         rng: &mut Rng,
@@ -73,10 +73,10 @@ impl Karpenter {
         let wait = seconds * (0.7 + 0.6 * rng.f64());
         let due = *self
             .due
-            .entry(key.clone())
+            .entry(key.to_owned())
             .or_insert_with(|| after(now, wait));
         if due <= now {
-            self.due.remove(&key);
+            self.due.remove(key);
             return true;
         }
         *next = earliest(*next, Some(due));
@@ -179,7 +179,7 @@ impl Karpenter {
         let node_name = text(claim, &["status", "nodeName"]);
         if node_name.is_empty() {
             if self.passed(
-                format!("launch {}", uid(claim)),
+                &format!("launch {}", uid(claim)),
                 self.times.launch,
                 store,
                 rng,
@@ -188,7 +188,7 @@ impl Karpenter {
                 let node = format!("node-{}", name(claim));
                 let _made = store.create(Resource::Nodes, node_object(&node, false));
                 store.change(Resource::NodeClaims, "", name(claim), |c| {
-                    set(c, &["status", "nodeName"], node)
+                    set(c, &["status", "nodeName"], node);
                 });
             }
             return;
@@ -199,7 +199,7 @@ impl Karpenter {
         let now = store.time();
         if list(&node, &["status", "conditions"]).is_empty() {
             if self.passed(
-                format!("ready {}", uid(&node)),
+                &format!("ready {}", uid(&node)),
                 self.times.boot,
                 store,
                 rng,
@@ -212,7 +212,7 @@ impl Karpenter {
         } else if at(&node, &["metadata", "labels", INITIALIZED]).is_null()
             && condition(&node, "Ready") == "True"
             && self.passed(
-                format!("init {}", uid(&node)),
+                &format!("init {}", uid(&node)),
                 self.times.boot,
                 store,
                 rng,
@@ -247,7 +247,7 @@ impl Karpenter {
         });
         if busy || said_no(&node) || !initialized {
             self.due.remove(&key);
-        } else if self.passed(key, self.times.empty, store, rng, next) {
+        } else if self.passed(&key, self.times.empty, store, rng, next) {
             delete(store, Resource::NodeClaims, claim, AGENT);
         }
     }
@@ -264,7 +264,7 @@ impl Karpenter {
             .get(Resource::Nodes, "", text(claim, &["status", "nodeName"]))
             .cloned();
         let Some(node) = node else {
-            if self.passed(format!("gone {}", uid(claim)), 1.0, store, rng, next) {
+            if self.passed(&format!("gone {}", uid(claim)), 1.0, store, rng, next) {
                 store.change(Resource::NodeClaims, "", name(claim), |c| {
                     set(c, &["metadata", "finalizers"], json!([]));
                 });
@@ -293,13 +293,13 @@ impl Karpenter {
             .any(|a| text(a, &["spec", "nodeName"]) == name(&node));
         let patient = |o: &Value| text(o, &["metadata", "annotations", DO_NOT_DISRUPT]) == "true";
         for pod in pods.iter().filter(|p| !is_terminating(p) && !patient(p)) {
-            if self.passed(format!("evict {}", uid(pod)), 2.0, store, rng, next) {
+            if self.passed(&format!("evict {}", uid(pod)), 2.0, store, rng, next) {
                 evict(store, pod);
             }
         }
         if pods.is_empty()
             && !attached
-            && self.passed(format!("end {}", uid(&node)), 2.0, store, rng, next)
+            && self.passed(&format!("end {}", uid(&node)), 2.0, store, rng, next)
         {
             store.remove(Resource::Nodes, "", name(&node), uid(&node));
         }

@@ -161,7 +161,7 @@ fn unschedulable(store: &mut Store, pod: &Value, nominated: Option<&str>) {
         match nominated {
             Some(node) => set(p, &["status", "nominatedNodeName"], node),
             None if !at(p, &["status", "nominatedNodeName"]).is_null() => {
-                unset(p, &["status", "nominatedNodeName"])
+                unset(p, &["status", "nominatedNodeName"]);
             }
             None => {}
         }
