@@ -92,19 +92,16 @@ pub enum Mutant {
     ActOnUnknown,
     /// Placeholders are forgotten: their deletion is never asked for.
     PlaceholderLeak,
-    /// Nodes are removed without a look whether they are empty: fresh reads show nothing.
-    NotConfirmed,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::NoUid,
         Self::UncordonOthers,
         Self::DoubleRestart,
         Self::ActOnUnknown,
         Self::PlaceholderLeak,
-        Self::NotConfirmed,
     ];
 }
 

@@ -288,13 +288,6 @@ fn mutate(mutant: Mutant, call: &mut Call) -> Option<Value> {
         Mutant::PlaceholderLeak if pods && call.verb == Verb::Delete => {
             return Some(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}));
         }
-        Mutant::NotConfirmed
-            if pods && call.verb == Verb::List && call.query.contains_key("fieldSelector") =>
-        {
-            return Some(
-                json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}),
-            );
-        }
         _ => {}
     }
     None
