@@ -28,6 +28,9 @@ const AT_ONCE: usize = 8;
 /// Pause after a pass that could not be completed.
 const AGAIN: Duration = Duration::from_millis(500);
 
+/// Pause after a relocation was not found of which the watch still tells.
+const GONE: Duration = Duration::from_secs(30);
+
 /// What a pass works with.
 pub struct Context {
     pub observer: Observer,
@@ -176,8 +179,11 @@ pub async fn pass(
     if let Some(later) = words_can_wait(context, &relocation, &plan).await {
         return Ok(Some(plan.wake_after.map_or(later, |wake| wake.min(later))));
     }
-    let Some(relocation) = record(context, relocation, &plan).await? else {
-        return Ok(Some(AGAIN));
+    let relocation = match record(context, relocation, &plan).await? {
+        Basis::Same(relocation) => *relocation,
+        Basis::Changed => return Ok(Some(AGAIN)),
+        // The watch will tell. If it does not, it was not gone.
+        Basis::Gone => return Ok(Some(GONE)),
     };
     let undone = perform(context, &relocation, &plan.actions).await;
     Ok(if undone { Some(AGAIN) } else { plan.wake_after })
@@ -224,36 +230,29 @@ async fn words_can_wait(
     (words && age < WORDS).then(|| WORDS.saturating_sub(age))
 }
 
+/// What a plan was made for, as it is now.
+enum Basis {
+    /// It is the same, with the status of the plan.
+    Same(Box<NodeRelocation>),
+    /// It is another by now: the next pass starts from that.
+    Changed,
+    Gone,
+}
+
 /// Records the status if it has changed; if only actions are planned, makes sure that they are planned for the relocation as it is.
-///
-/// `None`: it is not; the next pass starts from what it is now.
 async fn record(
     context: &Context,
     relocation: NodeRelocation,
     plan: &Plan,
-) -> Result<Option<NodeRelocation>, PassError> {
-    let name = relocation.name_any();
+) -> Result<Basis, PassError> {
     let before = relocation.status.clone().unwrap_or_default();
     if plan.status == before && plan.actions.is_empty() {
-        return Ok(Some(relocation));
+        return Ok(Basis::Same(Box::new(relocation)));
     }
     if plan.status == before {
-        let api: Api<NodeRelocation> = Api::all(context.client.clone());
-        let now = api
-            .get_opt(&name)
-            .await
-            .map_err(|source| PassError::Read { name, source })?;
-        let same = now.as_ref().is_some_and(|n| {
-            n.uid() == relocation.uid() && n.resource_version() == relocation.resource_version()
-        });
-        if !same {
-            if let Some(now) = now.filter(|n| n.uid() == relocation.uid()) {
-                wrote(context, now).await;
-            }
-            return Ok(None);
-        }
-        return Ok(Some(relocation));
+        return read(context, relocation).await;
     }
+    let name = relocation.name_any();
     match context.actor.record(&relocation, plan.status.clone()).await {
         Ok(recorded) => {
             for note in plan::notes(&before, &plan.status) {
@@ -261,16 +260,39 @@ async fn record(
                 context.events.note(&recorded, &note);
             }
             wrote(context, recorded.clone()).await;
-            Ok(Some(recorded))
+            Ok(Basis::Same(Box::new(recorded)))
         }
-        // Somebody has changed it, or it is gone: look again.
+        // Somebody has changed it, or it is gone: the next pass starts from what it is now, whatever the watch has told.
         Err(ActError::Api(kube::Error::Api(status)))
             if status.is_conflict() || status.is_not_found() =>
         {
-            Ok(None)
+            Ok(match read(context, relocation).await? {
+                Basis::Same(_) | Basis::Changed => Basis::Changed,
+                Basis::Gone => Basis::Gone,
+            })
         }
         Err(source) => Err(PassError::Record { name, source }),
     }
+}
+
+/// Reads the relocation itself, and remembers what has become of it.
+async fn read(context: &Context, relocation: NodeRelocation) -> Result<Basis, PassError> {
+    let name = relocation.name_any();
+    let api: Api<NodeRelocation> = Api::all(context.client.clone());
+    let now = api
+        .get_opt(&name)
+        .await
+        .map_err(|source| PassError::Read { name, source })?;
+    Ok(match now.filter(|now| now.uid() == relocation.uid()) {
+        None => Basis::Gone,
+        Some(now) if now.resource_version() == relocation.resource_version() => {
+            Basis::Same(Box::new(relocation))
+        }
+        Some(now) => {
+            wrote(context, now).await;
+            Basis::Changed
+        }
+    })
 }
 
 async fn wrote(context: &Context, relocation: NodeRelocation) {

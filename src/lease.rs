@@ -113,6 +113,12 @@ impl Leadership {
         let _ended = self.held.wait_for(|held| !*held).await;
     }
 
+    /// Leadership that somebody else decides, such as a simulation.
+    #[must_use]
+    pub fn told_by(held: watch::Receiver<bool>) -> Self {
+        Self { held, proof: None }
+    }
+
     /// Leadership that never changes, for tests and for tools that run alone.
     #[must_use]
     pub fn always() -> Self {

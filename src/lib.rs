@@ -17,6 +17,7 @@
 //! | [`observe`] | the API as a world: watches and fresh reads |
 //! | [`act`] | one file an action: requests with preconditions |
 //! | [`controller`] | wiring: wake-ups in, passes out |
+//! | [`sweep`] | wiring: puts back what belongs to relocations that exist no more |
 //! | [`clock`] | the time |
 //! | [`lease`] | leadership |
 //! | [`telemetry`] | events and logs |
@@ -30,5 +31,6 @@ pub mod crash;
 pub mod lease;
 pub mod observe;
 pub mod plan;
+pub mod sweep;
 pub mod telemetry;
 pub mod world;

@@ -1,4 +1,4 @@
-//! The operator's command line: `relocator run` and `relocator crd`.
+//! The operator's command line: `relocator run`, `relocator sweep` and `relocator crd`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use relocator::clock::Clock;
 use relocator::controller::{self, Context};
 use relocator::lease::Election;
 use relocator::observe::Observer;
+use relocator::sweep::{self, Sweeper, by_hand};
 use relocator::telemetry::{events::Events, logs};
 use tokio::sync::Notify;
 
@@ -37,6 +38,19 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         log_format: logs::Format,
     },
+    /// Put back what relocations that exist no more have left on nodes, pods and Deployments.
+    ///
+    /// The operator does the same when it starts and every five minutes, so this is for where it does not run any more. The cluster is
+    /// found by KUBECONFIG, and it may do what you may. Marks of relocations that exist, also of finished ones, are not touched, and
+    /// neither is what somebody has changed since. It can run beside the operator: each write names the UID and, where there is
+    /// something to overwrite, the version of what was seen.
+    ///
+    /// Prints a line for each thing. Ends with 0 when nothing is left, and with 1 when something could not be read or put back.
+    Sweep {
+        /// Say what would be put back, and write nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Print the `CustomResourceDefinition` of `NodeRelocation`.
     Crd,
 }
@@ -53,6 +67,8 @@ enum Fatal {
     Crd(#[from] api::crd::Error),
     #[error("listening for signals: {0}")]
     Signals(std::io::Error),
+    #[error(transparent)]
+    Sweep(#[from] by_hand::Error),
     #[error("the lease was lost to another instance")]
     LeaseLost,
 }
@@ -68,6 +84,7 @@ async fn main() -> ExitCode {
             logs::init(log_format);
             run(&namespace, identity).await
         }
+        Command::Sweep { dry_run } => sweep_by_hand(dry_run).await,
         Command::Crd => print_crd(),
     };
     match result {
@@ -84,16 +101,26 @@ fn print_crd() -> Result<(), Fatal> {
     Ok(())
 }
 
+async fn sweep_by_hand(dry_run: bool) -> Result<(), Fatal> {
+    let (_, client) = clients().await?;
+    let mut out = std::io::stdout();
+    Ok(by_hand::run(client, dry_run, &mut out).await?)
+}
+
 /// Two clients: one for watches, which are quiet for minutes, and one for everything else, where a request that takes long has failed.
 async fn clients() -> Result<(Client, Client), Fatal> {
     /// Longest silence on a connection that waits for an answer.
     const ANSWER: Duration = Duration::from_secs(10);
+    /// Longest silence on a connection that watches. The API server ends a watch after the 290 s that kube asks for: what is quiet for
+    /// longer is dead, and a list whose answer was lost would be waited for for ever.
+    const WATCH: Duration = Duration::from_mins(5);
     let mut config = Config::infer().await?;
     let agent = concat!("relocator/", env!("CARGO_PKG_VERSION"));
     config.headers.push((
         http::header::USER_AGENT,
         http::HeaderValue::from_static(agent),
     ));
+    config.read_timeout = Some(WATCH);
     let watching = Client::try_from(config.clone())?;
     config.read_timeout = Some(ANSWER);
     // Counted from the request, not from when the connection became idle: the first request after a quiet while is not late.
@@ -150,6 +177,11 @@ async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
     );
     let actor = Actor::new(acting.clone(), leadership.clone());
     let events = Events::start(acting.clone(), &identity);
+    let sweeper = Sweeper::new(
+        acting.clone(),
+        Actor::new(acting.clone(), leadership.clone()),
+    );
+    let sweeping = tokio::spawn(sweep::keep_sweeping(sweeper, events.clone()));
     let context = Arc::new(Context::new(observer, actor, events, acting, Clock::System));
     let stopped = Arc::clone(&stop);
     let controller = tokio::spawn(controller::run(context, watching, wake, async move {
@@ -161,6 +193,8 @@ async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
         _ = tokio::signal::ctrl_c() => false,
     };
     stop.notify_one();
+    // Each of its writes stands for itself: it can end between any two.
+    sweeping.abort();
     if lost {
         // Another instance may act already: nothing more is written, not even the rest of this pass (act checks before each write).
         return Err(Fatal::LeaseLost);
@@ -168,6 +202,7 @@ async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
     tracing::info!("stopping after the pass under way");
     // A panic in there has been reported on standard error.
     let _ended = controller.await;
+    let _aborted = sweeping.await;
     election.resign().await;
     Ok(())
 }

@@ -24,7 +24,7 @@ use crate::api::keys;
 use crate::api::relocation::NodeRelocation;
 use crate::api::status::NodeRelocationStatus;
 use crate::lease::Leadership;
-use crate::plan::Action;
+use crate::plan::{Action, Restore};
 use crate::world::{ClaimValue, Refusal, Uid};
 pub use refused::ActError;
 
@@ -97,43 +97,58 @@ impl Actor {
                 }
                 Action::ProtectNode { node } => protect::node(client, node, &claim).await,
                 Action::ProtectPod { pod } => protect::pod(client, pod, &claim).await,
-                Action::UnprotectPod { pod, still_ours } => {
-                    restore::pod(client, pod, *still_ours).await
-                }
                 Action::Cordon { node } => cordon::cordon(client, node, &claim).await,
-                Action::ReleaseNode {
-                    node,
-                    unprotect,
-                    uncordon,
-                } => restore::node(client, node, *unprotect, *uncordon).await,
                 Action::CreatePlaceholder(placeholder) => {
                     place::create(client, placeholder, relocation).await
                 }
-                Action::DeletePlaceholder { pod } => place::delete(client, pod).await,
                 Action::Evict { pod, .. } => evict::evict(client, pod).await,
                 Action::Restart {
                     workload,
                     resource_version,
                     restarted_at,
                 } => restart::restart(client, workload, resource_version, restarted_at).await,
-                Action::Scale {
+                Action::Surge {
                     workload,
                     resource_version,
-                    replicas,
                     mark,
-                } => {
-                    surge::scale(client, workload, resource_version, *replicas, mark.as_ref()).await
-                }
+                } => surge::begin(client, workload, resource_version, mark).await,
                 Action::CheapenPod { pod } => surge::cheapen(client, pod, &claim).await,
-                Action::UncheapenPod { pod, still_ours } => {
-                    surge::uncheapen(client, pod, *still_ours).await
-                }
+                Action::Restore(restore) => undo(client, restore).await,
                 Action::DeleteNodeClaim { name, uid, .. } => {
                     remove::node_claim(client, name, uid).await
                 }
             }
         };
         within_deadline(request).await
+    }
+
+    /// Takes something away, for whatever relocation it was set. Says why it was not carried out, as [`Self::perform`] does.
+    pub async fn restore(&self, restore: &Restore) -> Result<Effect, ActError> {
+        if !self.leadership.held().await {
+            return Err(ActError::NotLeader);
+        }
+        within_deadline(undo(self.client.clone(), restore)).await
+    }
+}
+
+async fn undo(client: Client, restore: &Restore) -> kube::Result<Effect> {
+    match restore {
+        Restore::ReleaseNode {
+            node,
+            marks,
+            unprotect,
+            uncordon,
+        } => restore::node(client, node, *marks, *unprotect, *uncordon).await,
+        Restore::UnprotectPod { pod, still_ours } => restore::pod(client, pod, *still_ours).await,
+        Restore::UncheapenPod { pod, still_ours } => {
+            surge::uncheapen(client, pod, *still_ours).await
+        }
+        Restore::DeletePlaceholder { pod } => place::delete(client, pod).await,
+        Restore::EndSurge {
+            workload,
+            resource_version,
+            replicas,
+        } => surge::end(client, workload, resource_version, *replicas).await,
     }
 }
 

@@ -18,8 +18,24 @@ pub enum ActError {
     #[error("no answer within {} s", .0.as_secs())]
     Deadline(Duration),
     /// The API server, or the way to it, said no.
-    #[error(transparent)]
-    Api(kube::Error),
+    #[error("{}", in_words(.0))]
+    Api(#[source] kube::Error),
+}
+
+/// What the API server said, without the rest of its answer.
+fn in_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+impl ActError {
+    /// The object is not as it was seen, or is gone: the next look tells.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if matches!(status.code, 404 | 409))
+    }
 }
 
 /// Shortest pause before the same request is made again.
@@ -38,12 +54,11 @@ pub(super) fn refusal(
 ) -> Option<Refusal> {
     let (kind, message, pause) = match error {
         ActError::NotLeader => return None,
-        ActError::Deadline(_) => (RefusalKind::Failed, error.to_string(), None),
         ActError::Api(kube::Error::Api(status)) => {
             let kind = kind(action, status);
             (kind, status.message.clone(), asked_pause(status))
         }
-        ActError::Api(error) => (RefusalKind::Failed, error.to_string(), None),
+        ActError::Deadline(_) | ActError::Api(_) => (RefusalKind::Failed, error.to_string(), None),
     };
     let doubling = SHORTEST.saturating_mul(1 << attempts.min(5)).min(LONGEST);
     let pause = pause.unwrap_or(match kind {
@@ -101,19 +116,14 @@ fn object(action: &Action) -> String {
         Action::AddFinalizer | Action::RemoveFinalizer | Action::DeleteRelocation => {
             "NodeRelocation".to_owned()
         }
-        Action::ClaimNode { node, .. }
-        | Action::ProtectNode { node }
-        | Action::Cordon { node }
-        | Action::ReleaseNode { node, .. } => {
+        Action::ClaimNode { node, .. } | Action::ProtectNode { node } | Action::Cordon { node } => {
             format!("Node {}", node.name)
         }
-        Action::ProtectPod { pod }
-        | Action::UnprotectPod { pod, .. }
-        | Action::CheapenPod { pod }
-        | Action::UncheapenPod { pod, .. } => format!("Pod {}", pod.pod),
+        Action::ProtectPod { pod } | Action::CheapenPod { pod } => format!("Pod {}", pod.pod),
         Action::CreatePlaceholder(placeholder) => format!("Pod {}", placeholder.pod),
-        Action::DeletePlaceholder { pod } | Action::Evict { pod, .. } => format!("Pod {pod}"),
-        Action::Restart { workload, .. } | Action::Scale { workload, .. } => workload.to_string(),
+        Action::Evict { pod, .. } => format!("Pod {pod}"),
+        Action::Restart { workload, .. } | Action::Surge { workload, .. } => workload.to_string(),
+        Action::Restore(restore) => restore.object(),
         Action::DeleteNodeClaim { name, .. } => format!("NodeClaim {name}"),
     }
 }

@@ -7,20 +7,27 @@ use serde_json::{Map, Value, json};
 
 use super::{Effect, patch_params};
 use crate::api::keys;
-use crate::plan::{NodeHandle, PodHandle};
+use crate::plan::{NodeHandle, NodeMarks, PodHandle};
 
-/// Releases a node as it was seen.
+/// Releases a node as it was seen. Marks of another relocation stay.
 pub(super) async fn node(
     client: Client,
     node: &NodeHandle,
+    marks: NodeMarks,
     unprotect: bool,
     uncordon: bool,
 ) -> kube::Result<Effect> {
     let api: Api<Node> = Api::all(client);
-    let mut annotations = removed(&[keys::CLAIMED_BY, keys::PROTECTED_BY, keys::CORDONED_BY]);
-    if unprotect {
-        annotations.extend(removed(&[keys::DO_NOT_DISRUPT]));
-    }
+    let annotations: Map<_, _> = [
+        (keys::CLAIMED_BY, marks.claim),
+        (keys::PROTECTED_BY, marks.protection),
+        (keys::CORDONED_BY, marks.cordon),
+        (keys::DO_NOT_DISRUPT, unprotect),
+    ]
+    .into_iter()
+    .filter(|(_, goes)| *goes)
+    .flat_map(|(key, _)| removed(&[key]))
+    .collect();
     let mut patch = json!({"metadata": {"uid": node.uid, "resourceVersion": node.resource_version, "annotations": annotations}});
     if uncordon && let Some(patch) = patch.as_object_mut() {
         // As kubectl uncordon: the field goes, rather than becoming false.

@@ -11,16 +11,36 @@ use crate::api::keys;
 use crate::plan::PodHandle;
 use crate::world::{ClaimValue, SurgeMark, WorkloadRef};
 
-/// Sets the count and the mark, or takes the mark away, on the Deployment as it was seen: one write, so that a crash can't separate them.
-pub(super) async fn scale(
+/// Sets the raised count and the mark.
+pub(super) async fn begin(
+    client: Client,
+    workload: &WorkloadRef,
+    resource_version: &str,
+    mark: &SurgeMark,
+) -> kube::Result<Effect> {
+    let label = json!(mark.to_string());
+    scale(client, workload, resource_version, Some(mark.to), label).await
+}
+
+/// Takes the mark away, and sets the count if one is given.
+pub(super) async fn end(
     client: Client,
     workload: &WorkloadRef,
     resource_version: &str,
     replicas: Option<u32>,
-    mark: Option<&SurgeMark>,
+) -> kube::Result<Effect> {
+    scale(client, workload, resource_version, replicas, Value::Null).await
+}
+
+/// Sets count and mark on the Deployment as it was seen: one write, so that a crash can't separate them.
+async fn scale(
+    client: Client,
+    workload: &WorkloadRef,
+    resource_version: &str,
+    replicas: Option<u32>,
+    mark: Value,
 ) -> kube::Result<Effect> {
     let api: Api<Deployment> = Api::namespaced(client, &workload.namespace);
-    let mark = mark.map_or(Value::Null, |mark| json!(mark.to_string()));
     let mut patch = json!({
         "metadata": {"uid": workload.uid, "resourceVersion": resource_version, "labels": {keys::SURGE_LABEL: mark}},
     });

@@ -393,6 +393,13 @@ pub enum BlockerReason {
     /// The placeholders found no room within `spec.replacement.timeoutSeconds`. Raise the limits of the `NodePool`, or
     /// look at what the scheduler and Karpenter say about the placeholder.
     CapacityUnavailable,
+    /// The kubelet of a node does not report, so nobody knows whether its pods have stopped. Nothing is forced: their
+    /// workloads wait until the node is Ready again, or its Node is deleted.
+    NodeUnreachable,
+    /// A pod is still there although its grace period is over. It is never forced: see to its finalizers, or its node.
+    StuckTerminating,
+    /// A pod that was moved has not become Ready on its new node, or has none.
+    ReplacementNotReady,
     /// Somebody lifted the cordon of a selected node. Cordon it again, or delete the relocation.
     Uncordoned,
     /// Somebody undid the restart; it is not repeated. Find who owns the pod template, such as a GitOps tool.
@@ -419,7 +426,7 @@ words!(
     BlockerReason: TooManyNodes, UnknownNodePool, KarpenterNotInstalled, ControlPlaneNode, VirtualNode,
     NodeClaimedByOther, UnmanagedPod, UnsupportedOwner, PdbNeverAllows, SeveralPdbs, OwnerUnhealthy,
     RolloutInProgress, OwnerPaused, ToleratesCordon, PinnedToNode, PriorityClassMissing, NamespaceMissing,
-    PlaceholderRefused, CapacityUnavailable, Uncordoned, RestartReverted, RolloutFailed, EvictionDenied, Forbidden,
+    PlaceholderRefused, CapacityUnavailable, NodeUnreachable, StuckTerminating, ReplacementNotReady, Uncordoned, RestartReverted, RolloutFailed, EvictionDenied, Forbidden,
     NotObserved, NodeDeleting, ClaimLost, DeadlineExceeded, RequestFails,
 );
 

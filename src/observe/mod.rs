@@ -1,6 +1,7 @@
 //! The API as a [`World`]: watches that are open only while a relocation is active, and fresh reads. Decides nothing.
 
 mod feed;
+mod leftovers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::world::{
     StatefulSet, Uid, Unknown, World, convert,
 };
 use feed::Feed;
+pub use leftovers::leftovers;
 
 /// How long a pass waits for the first lists before it reports that they are missing.
 const FIRST_LISTS: Duration = Duration::from_secs(10);
@@ -33,6 +35,8 @@ const FIRST_LISTS: Duration = Duration::from_secs(10);
 const NO_KARPENTER: Duration = Duration::from_secs(15);
 /// How long what placeholders need is believed while a relocation is being planned.
 const SETUP: Duration = Duration::from_secs(5);
+/// Karpenter's API, in the version that is read.
+const KARPENTER: &str = "karpenter.sh/v1";
 /// Deadline of one fresh read.
 const FRESH_READ: Duration = Duration::from_secs(10);
 
@@ -199,18 +203,16 @@ impl Observer {
     async fn read_setup(&self) -> PlaceholderSetup {
         let namespaces: Api<core::Namespace> = Api::all(self.reading.clone());
         let classes: Api<PriorityClass> = Api::all(self.reading.clone());
-        let namespace = self
-            .deadline(
-                "namespaces",
-                namespaces.get_opt(keys::PLACEHOLDER_NAMESPACE),
-            )
-            .await;
-        let class = self
-            .deadline(
-                "priorityclasses.scheduling.k8s.io",
-                classes.get_opt(keys::PRIORITY_CLASS),
-            )
-            .await;
+        let namespace = deadline(
+            "namespaces",
+            namespaces.get_opt(keys::PLACEHOLDER_NAMESPACE),
+        )
+        .await;
+        let class = deadline(
+            "priorityclasses.scheduling.k8s.io",
+            classes.get_opt(keys::PRIORITY_CLASS),
+        )
+        .await;
         match (namespace, class) {
             (Ok(namespace), Ok(class)) => {
                 let usable = namespace.is_some_and(|n| n.metadata.deletion_timestamp.is_none());
@@ -229,9 +231,7 @@ impl Observer {
             let api: Api<VolumeAttachment> = Api::all(self.reading.clone());
             let all = ListParams::default();
             let list = api.list(&all);
-            let list = self
-                .deadline("volumeattachments.storage.k8s.io", list)
-                .await;
+            let list = deadline("volumeattachments.storage.k8s.io", list).await;
             list.map(|list| list.items.iter().filter_map(convert::attachment).collect())
         } else {
             Ok(Vec::new())
@@ -240,10 +240,7 @@ impl Observer {
         for Confirm { node, .. } in nodes {
             let pods: Api<core::Pod> = Api::all(self.reading.clone());
             let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-            let read = match (
-                &attachments,
-                self.deadline("pods", pods.list(&of_node)).await,
-            ) {
+            let read = match (&attachments, deadline("pods", pods.list(&of_node)).await) {
                 (Ok(attachments), Ok(pods)) => Fresh::Read {
                     pods: pods.items.iter().filter_map(convert::pod).collect(),
                     attachments: attachments
@@ -259,28 +256,28 @@ impl Observer {
         }
         fresh
     }
+}
 
-    async fn deadline<T>(
-        &self,
-        what: &str,
-        read: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, Unknown> {
-        let unknown = |why: String, forbidden| Unknown {
-            what: what.to_owned(),
-            why,
-            forbidden,
-        };
-        match tokio::time::timeout(FRESH_READ, read).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) => {
-                Err(unknown(status.message.clone(), status.is_forbidden()))
-            }
-            Ok(Err(error)) => Err(unknown(error.to_string(), false)),
-            Err(_) => Err(unknown(
-                format!("no answer within {} s", FRESH_READ.as_secs()),
-                false,
-            )),
+/// Makes one read with a deadline. Says what could not be read, and why.
+async fn deadline<T>(
+    what: &str,
+    read: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Unknown> {
+    let unknown = |why: String, forbidden| Unknown {
+        what: what.to_owned(),
+        why,
+        forbidden,
+    };
+    match tokio::time::timeout(FRESH_READ, read).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => {
+            Err(unknown(status.message.clone(), status.is_forbidden()))
         }
+        Ok(Err(error)) => Err(unknown(error.to_string(), false)),
+        Err(_) => Err(unknown(
+            format!("no answer within {} s", FRESH_READ.as_secs()),
+            false,
+        )),
     }
 }
 
@@ -328,7 +325,7 @@ impl Feeds {
                 convert::attachment,
             ),
             karpenter: Mutex::new(KarpenterFeeds::Unknown(Unknown {
-                what: "karpenter.sh/v1".into(),
+                what: KARPENTER.into(),
                 why: "not asked yet".into(),
                 forbidden: false,
             })),
@@ -396,6 +393,27 @@ impl Taker<'_> {
     }
 }
 
+/// Asks the API server whether it serves Karpenter's objects.
+async fn serves_karpenter(client: &Client) -> Result<bool, Unknown> {
+    let resources = deadline(KARPENTER, async {
+        match client.list_api_group_resources(KARPENTER).await {
+            // Plain text answers for a group that is not served: no Status, only the code.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            answer => answer.map(|list| list.resources),
+        }
+    });
+    Ok(resources.await?.iter().any(|r| r.name == "nodeclaims"))
+}
+
+/// A kind of Karpenter's objects.
+fn karpenter(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("karpenter.sh", "v1", kind);
+    Api::all_with(
+        client.clone(),
+        &ApiResource::from_gvk_with_plural(&kind, plural),
+    )
+}
+
 impl KarpenterFeeds {
     /// Asks the API server whether it serves Karpenter's objects, when that is not known or the answer no is old.
     async fn ask_again(&mut self, client: &Client, wake: &Arc<Notify>) {
@@ -404,29 +422,10 @@ impl KarpenterFeeds {
             Self::Absent(since) if since.elapsed() < NO_KARPENTER => return,
             Self::Absent(_) | Self::Unknown(_) => {}
         }
-        let unknown = |why: String, forbidden| {
-            Self::Unknown(Unknown {
-                what: "karpenter.sh/v1".into(),
-                why,
-                forbidden,
-            })
-        };
-        let answer = tokio::time::timeout(
-            FRESH_READ,
-            client.list_api_group_resources("karpenter.sh/v1"),
-        )
-        .await;
-        *self = match answer {
-            Ok(Ok(list)) if list.resources.iter().any(|r| r.name == "nodeclaims") => {
-                let api = |kind, plural| {
-                    let resource = ApiResource::from_gvk_with_plural(
-                        &GroupVersionKind::gvk("karpenter.sh", "v1", kind),
-                        plural,
-                    );
-                    Api::<DynamicObject>::all_with(client.clone(), &resource)
-                };
-                let (claims, pools) =
-                    (api("NodeClaim", "nodeclaims"), api("NodePool", "nodepools"));
+        *self = match serves_karpenter(client).await {
+            Ok(true) => {
+                let claims = karpenter(client, "NodeClaim", "nodeclaims");
+                let pools = karpenter(client, "NodePool", "nodepools");
                 Self::Open {
                     claims: Box::new(Feed::open(
                         "nodeclaims.karpenter.sh",
@@ -442,17 +441,8 @@ impl KarpenterFeeds {
                     )),
                 }
             }
-            Ok(Ok(_)) => Self::Absent(Instant::now()),
-            // Plain text answers for a group that is not served: no Status, only the code.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Self::Absent(Instant::now()),
-            Ok(Err(kube::Error::Api(status))) => {
-                unknown(status.message.clone(), status.is_forbidden())
-            }
-            Ok(Err(error)) => unknown(error.to_string(), false),
-            Err(_) => unknown(
-                format!("no answer within {} s", FRESH_READ.as_secs()),
-                false,
-            ),
+            Ok(false) => Self::Absent(Instant::now()),
+            Err(unknown) => Self::Unknown(unknown),
         };
     }
 

@@ -10,7 +10,7 @@ use crate::api::status::{NodeRelocationStatus, Stage};
 use crate::world::{Unknown, World};
 
 use super::report::{Blocker, Waiting};
-use super::{Action, Plan, RESYNC, deadline};
+use super::{Action, Plan, RESYNC, Restore, deadline};
 
 /// A plan in the making.
 pub(super) struct Draft {
@@ -51,6 +51,10 @@ impl Draft {
 
     pub(super) fn act(&mut self, action: Action) {
         self.actions.push(action);
+    }
+
+    pub(super) fn restore(&mut self, restore: Restore) {
+        self.act(Action::Restore(restore));
     }
 
     pub(super) fn block(&mut self, blocker: Blocker) {
@@ -121,7 +125,7 @@ impl Draft {
         // Pods and nodes that come meanwhile are covered, once the old ones are.
         let holds = self.stage > Stage::Protecting;
         self.actions.retain(|action| match action {
-            Action::Scale { mark: None, .. } | Action::CheapenPod { .. } => true,
+            Action::Restore(Restore::EndSurge { .. }) | Action::CheapenPod { .. } => true,
             Action::ProtectPod { .. } | Action::ProtectNode { .. } => holds,
             _ => false,
         });
@@ -161,6 +165,7 @@ pub(super) fn finished(world: &World) -> Plan {
         }
         Some(_) if relocation.metadata.deletion_timestamp.is_none() => {
             plan.actions.push(Action::DeleteRelocation);
+            plan.wake_after = Some(RESYNC);
         }
         Some(_) | None => {}
     }

@@ -72,6 +72,8 @@ fn next(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage 
                 Stage::Moving
             }
         }
+        // Somebody has put a pod there since: when that has gone, the node is read twice again.
+        Stage::Draining if refilled(scene, selected) => Stage::Moving,
         Stage::Draining => {
             if confirmed_empty(scene, draft, selected, true) {
                 // The read that confirms is also the one that the removal rests on.
@@ -83,6 +85,19 @@ fn next(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage 
         Stage::Removing => remove(scene, draft, selected),
         other => other,
     }
+}
+
+/// A pod that has to leave is there after all, as a read for this pass or the watch says.
+fn refilled(scene: &Scene<'_>, selected: &Selected<'_>) -> bool {
+    let node = selected.node.map(|n| &n.name);
+    let read = match node.and_then(|name| scene.world.fresh.get(name)) {
+        Some(Fresh::Read { pods, .. }) => pods.as_slice(),
+        Some(Fresh::Failed(_)) | None => &[],
+    };
+    !gates::looks_empty(selected)
+        || read
+            .iter()
+            .any(|pod| treatment(scene.cluster, pod).counts())
 }
 
 /// Volumes that are attached to the node as far as the watch has told: while there are some, no fresh read is made in vain.
@@ -151,7 +166,10 @@ fn remove(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stag
             Stage::Restoring
         }
         (AfterDrain::Delete, Some(recorded)) => match (claim(scene, selected), selected.node) {
-            (None, None) => Stage::Restoring,
+            // Somebody else has removed the node. What becomes of a claim without one is Karpenter's to say: nobody can see any more
+            // whether its machine is empty.
+            (None | Some(false), None) => Stage::Restoring,
+            (Some(false), Some(_)) if refilled(scene, selected) => Stage::Moving,
             (Some(false), Some(node)) => {
                 if let Err(hold) = gates::held(scene, node) {
                     moving::hold(draft, hold);

@@ -23,6 +23,7 @@ pub(super) fn step(
     let node = pod.node.as_ref().and_then(|n| scene.node(n));
     let Some(node) = node else { return Ok(()) };
     gates::held(scene, node)?;
+    gates::all_closed(scene)?;
     gates::place(scene, work, 1)?;
     gates::budget(scene, pod)?;
     gates::turn(scene, work, &slots.started)?;

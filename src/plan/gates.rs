@@ -1,13 +1,17 @@
 //! The invariants of the design as functions: each says whether one step is allowed now, and if not, what it waits for. Pure.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::world::{Node, Pod, Uid};
+use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef};
 
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Selected, Work};
+use super::system;
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +43,26 @@ pub(super) fn held(scene: &Scene<'_>, node: &Node) -> Result<(), Hold> {
     }
 }
 
+/// The node, or its `NodeClaim`, is being deleted.
+pub(super) fn is_leaving(scene: &Scene<'_>, node: &Node) -> bool {
+    node.deleting
+        || scene
+            .cluster
+            .claim_of(&node.name)
+            .is_some_and(|c| c.deleting)
+}
+
+/// No selected node is open again, not even one that was emptied already: the scheduler would sooner put a moved pod there, where there is room, than
+/// let it take the place of a placeholder, and the pod would have to move once more.
+pub(super) fn all_closed(scene: &Scene<'_>) -> Result<(), Hold> {
+    let open = |selected: &Selected<'_>| {
+        let node = selected.node?;
+        let open = !node.unschedulable && !is_leaving(scene, node);
+        open.then(|| Hold::Block(Blocker::uncordoned(&node.name)))
+    };
+    scene.nodes.iter().find_map(open).map_or(Ok(()), Err)
+}
+
 /// A node that pods can move to: Ready, initialized, not selected, not cordoned, not on its way out.
 pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
     let initialized = !super::protect::is_karpenters(node)
@@ -46,12 +70,11 @@ pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
             .labels
             .get(keys::INITIALIZED_LABEL)
             .is_some_and(|v| v == "true");
-    let leaving = node.deleting
-        || scene
-            .cluster
-            .claim_of(&node.name)
-            .is_some_and(|c| c.deleting);
-    node.ready && initialized && !leaving && !node.unschedulable && !scene.is_selected(node)
+    node.ready
+        && initialized
+        && !is_leaving(scene, node)
+        && !node.unschedulable
+        && !scene.is_selected(node)
 }
 
 /// The placeholders of the workload that are bound to a node that pods can move to.
@@ -69,6 +92,18 @@ pub(super) fn is_placed(scene: &Scene<'_>, placeholder: &Pod) -> bool {
         .as_ref()
         .and_then(|n| scene.node(n))
         .is_some_and(|n| can_host(scene, n))
+}
+
+/// Bound to a node that is gone, on its way out, closed, or one of those to be emptied: no place, and none will come of it.
+pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
+    let Some(name) = &placeholder.node else {
+        return false;
+    };
+    // One that another relocation has claimed, and not cordoned yet, is as good a place as it was: a placeholder made anew would only
+    // land there again.
+    scene
+        .node(name)
+        .is_none_or(|node| is_leaving(scene, node) || node.unschedulable || scene.is_selected(node))
 }
 
 /// Invariant 5: no pod leaves before a place for it is ready.
@@ -94,7 +129,10 @@ pub(super) fn places(scene: &Scene<'_>, work: &Work<'_>) -> usize {
 /// Pods that are not Ready on a selected node do not hold up: being moved may be what they need.
 pub(super) fn predecessor_ready(work: &Work<'_>) -> Result<(), Hold> {
     if let Some(stopping) = work.left.iter().find(|p| p.terminating) {
-        return Err(Hold::Wait(Waiting::Stopping(stopping.reference.clone())));
+        return Err(Hold::Wait(Waiting::Stopping {
+            pod: stopping.reference.clone(),
+            finalizers: stopping.finalizers.clone(),
+        }));
     }
     let ready = work
         .left
@@ -142,10 +180,11 @@ pub(super) fn settled(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
     }
 }
 
-/// Invariant 3: workloads that share a budget take turns, and so do all that live in kube-system; whoever moves the other one.
+/// Invariant 3: workloads that share a budget take turns, whoever moves the other one; and so does what the cluster itself lives on.
 ///
 /// `started` are the workloads that begin to move in this pass, which the world does not show yet.
 pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Result<(), Hold> {
+    system::turn(scene, work, started)?;
     let namespace = &work.reference.namespace;
     let own = scene.pods_of(&work.reference.uid);
     let is_own = |pod: &Pod| own.iter().any(|p| p.reference.uid == pod.reference.uid);
@@ -155,39 +194,81 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
             shared,
         }))
     };
-    let moves = |other: &Work<'_>| {
-        other.reference.uid != work.reference.uid
-            && (other.on_the_move() > 0 || started.contains(&other.reference.uid))
-    };
     let moving = |pod: &Pod| pod.terminating || (!pod.ready && !pod.finished);
-    if namespace == "kube-system" {
-        let other = scene
-            .works
-            .iter()
-            .find(|w| w.reference.namespace == *namespace && moves(w));
-        if let Some(other) = other {
-            return waits(format!("namespace kube-system with {}", other.reference));
-        }
-    }
     for budget in scene.budgets_in(namespace) {
         if !own.iter().any(|p| budget.covers(p)) {
             continue;
         }
-        let mut others = scene
-            .pods_in(namespace)
-            .filter(|p| budget.covers(p) && !is_own(p));
-        if others.any(moving) {
+        let covered = scene.pods_in(namespace).filter(|p| budget.covers(p));
+        // Pods that all serve are not enough: one that is gone has yet to come again, and a count that was lowered has yet to take some.
+        if covered.filter(|p| !is_own(p)).any(moving)
+            || others_in_motion(scene, work, budget, started)
+        {
             return waits(budget.to_string());
         }
-        let other = scene.works.iter().find(|w| {
-            moves(w)
-                && scene
-                    .pods_of(&w.reference.uid)
-                    .iter()
-                    .any(|p| budget.covers(p))
-        });
-        if other.is_some() {
-            return waits(budget.to_string());
+    }
+    Ok(())
+}
+
+/// Another workload under the budget begins to move, or is about to make or to take away pods: a rollout, a surge, a replica that is
+/// missing, a count that it has not followed yet.
+fn others_in_motion(scene: &Scene<'_>, work: &Work<'_>, budget: &Budget, started: &[Uid]) -> bool {
+    let other = |reference: &WorkloadRef, labels: &BTreeMap<String, String>| {
+        reference.uid != work.reference.uid && budget.selects(&reference.namespace, labels)
+    };
+    // The owner's own word and that of its pods come by two watches: the one that is behind must not be believed alone.
+    let has = |reference: &WorkloadRef, replicas: u32| {
+        scene.ready_of(&reference.uid) >= replicas as usize
+    };
+    let begins = |reference: &WorkloadRef| started.contains(&reference.uid);
+    let cluster = scene.cluster;
+    let deployment = |d: &Arc<Deployment>| {
+        let rests = d.surge.is_none()
+            && (d.rolled_out() || d.rests_paused())
+            && has(&d.reference, d.replicas);
+        other(&d.reference, &d.pod_labels) && (begins(&d.reference) || !rests)
+    };
+    let set = |r: &Arc<ReplicaSet>| {
+        let rests = r.observed && r.existing == r.replicas && has(&r.reference, r.replicas);
+        other(&r.reference, &r.pod_labels)
+            && r.controller.is_none()
+            && (begins(&r.reference) || !rests)
+    };
+    let stateful = |s: &Arc<StatefulSet>| {
+        let rests = s.observed
+            && s.rolled_out
+            && s.available >= s.replicas
+            && has(&s.reference, s.replicas);
+        other(&s.reference, &s.pod_labels) && (begins(&s.reference) || !rests)
+    };
+    cluster.deployments.values().any(deployment)
+        || cluster.replica_sets.values().any(set)
+        || cluster.stateful_sets.values().any(stateful)
+}
+
+/// Invariant 3: every budget of the workload can spare now as many pods as its restart lets be missing.
+pub(super) fn restart_within_budgets(
+    scene: &Scene<'_>,
+    work: &Work<'_>,
+    missing: u32,
+) -> Result<(), Hold> {
+    let missing = i32::try_from(missing).unwrap_or(i32::MAX);
+    for pod in scene.pods_of(&work.reference.uid) {
+        let budgets = scene.budgets_in(&work.reference.namespace);
+        let mut covering = budgets.filter(|b| b.covers(pod));
+        if let Some(budget) = covering.find(|b| !b.observed || b.disruptions_allowed < missing) {
+            if budget.observed && budget.spares_at_most() < missing {
+                return Err(Hold::Block(Blocker::budget_never_allows(
+                    &pod.reference,
+                    budget,
+                )));
+            }
+            return Err(Hold::Wait(Waiting::Budget {
+                pod: pod.reference.clone(),
+                budget: budget.to_string(),
+                healthy: budget.current_healthy,
+                desired: budget.desired_healthy,
+            }));
         }
     }
     Ok(())

@@ -21,8 +21,12 @@ mod restore;
 mod scene;
 mod select;
 mod strategy;
+mod stuck;
 mod surge;
+mod sweep;
+mod system;
 mod treatment;
+mod waiting;
 mod wake;
 
 use std::time::Duration;
@@ -33,7 +37,9 @@ use crate::world::{ActionKey, NodeName, PodRef, Shape, Sight, SurgeMark, Uid, Wo
 use draft::Draft;
 pub use events::{About, Note, notes};
 pub use record::only_words_differ;
+pub use restore::{NodeMarks, Restore};
 use scene::Scene;
+pub use sweep::{Later, Leftover, Sweep, Why, gone, sweep};
 
 /// What to record, then to do, then when to look again if nothing happens before.
 #[must_use]
@@ -85,20 +91,10 @@ pub enum Action {
     ProtectNode { node: NodeHandle },
     /// Sets do-not-disrupt on a pod. Precondition: UID and resourceVersion.
     ProtectPod { pod: PodHandle },
-    /// Removes do-not-disrupt, if it still has our value, and our mark. Precondition: UID and resourceVersion.
-    UnprotectPod { pod: PodHandle, still_ours: bool },
     /// Precondition: UID and resourceVersion.
     Cordon { node: NodeHandle },
-    /// Removes all our marks from a node; do-not-disrupt and the cordon too where they are ours. Precondition: UID and resourceVersion.
-    ReleaseNode {
-        node: NodeHandle,
-        unprotect: bool,
-        uncordon: bool,
-    },
     /// Precondition: the name, which follows from the pod's UID.
     CreatePlaceholder(Box<Placeholder>),
-    /// Precondition: UID.
-    DeletePlaceholder { pod: PodRef },
     /// Precondition: UID.
     Evict { pod: PodRef, node: NodeName },
     /// Precondition: UID and resourceVersion.
@@ -107,17 +103,16 @@ pub enum Action {
         resource_version: String,
         restarted_at: String,
     },
-    /// Sets the replica count, if one is given, and the mark of a surge, or takes the mark away. Precondition: UID and resourceVersion.
-    Scale {
+    /// Raises the replica count to that of the mark, and sets the mark. Precondition: UID and resourceVersion.
+    Surge {
         workload: WorkloadRef,
         resource_version: String,
-        replicas: Option<u32>,
-        mark: Option<SurgeMark>,
+        mark: SurgeMark,
     },
     /// Sets a low deletion cost and our mark. Precondition: UID and resourceVersion.
     CheapenPod { pod: PodHandle },
-    /// Removes the deletion cost, if it still has our value, and our mark. Precondition: UID and resourceVersion.
-    UncheapenPod { pod: PodHandle, still_ours: bool },
+    /// Takes something of ours away.
+    Restore(Restore),
     /// Deletes the relocation, which is over. Precondition: UID and resourceVersion.
     DeleteRelocation,
     /// Precondition: UID.
@@ -139,18 +134,15 @@ impl Action {
             Self::ClaimNode { node, .. } => format!("claim {}", node.uid),
             Self::ProtectNode { node } => format!("protect node {}", node.uid),
             Self::ProtectPod { pod } => format!("protect pod {}", pod.pod.uid),
-            Self::UnprotectPod { pod, .. } => format!("unprotect pod {}", pod.pod.uid),
             Self::Cordon { node } => format!("cordon {}", node.uid),
-            Self::ReleaseNode { node, .. } => format!("release {}", node.uid),
             Self::CreatePlaceholder(placeholder) => {
                 format!("create placeholder {}", placeholder.name)
             }
-            Self::DeletePlaceholder { pod } => format!("delete placeholder {}", pod.uid),
             Self::Evict { pod, .. } => format!("evict {}", pod.uid),
             Self::Restart { workload, .. } => format!("restart {}", workload.uid),
-            Self::Scale { workload, .. } => format!("scale {}", workload.uid),
+            Self::Surge { workload, .. } => format!("surge {}", workload.uid),
             Self::CheapenPod { pod } => format!("cheapen pod {}", pod.pod.uid),
-            Self::UncheapenPod { pod, .. } => format!("uncheapen pod {}", pod.pod.uid),
+            Self::Restore(restore) => return restore.key(),
             Self::DeleteNodeClaim { uid, .. } => format!("delete node claim {uid}"),
         })
     }

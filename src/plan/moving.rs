@@ -9,10 +9,15 @@ use super::gates::Hold;
 use super::report::{Blocker, Waiting};
 use super::scene::{Owner, Scene, Work};
 use super::treatment::Treatment;
-use super::{drain, evict, listed, protect, provision, restart, restore, surge, wake};
+use super::{drain, evict, listed, protect, provision, restart, restore, stuck, surge, wake};
 
 /// Moves what may move now, and takes each node as far as it can go.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
+    if all_done(draft) {
+        // Some of what was set may be gone already: there is no way back, whatever lands on a node that was opened again.
+        restore::finish(scene, draft);
+        return;
+    }
     listed::adopt(scene, draft);
     if draft
         .status
@@ -58,23 +63,34 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         .min()
         .unwrap_or(Stage::Restoring);
     draft.stage = furthest_behind;
-    let all_moved = draft
-        .status
-        .workloads
-        .iter()
-        .all(|w| w.state == WorkloadState::Moved);
-    if furthest_behind == Stage::Restoring && all_moved {
+    if all_done(draft) {
         restore::finish(scene, draft);
     }
+}
+
+/// Every node is done and every workload moved.
+fn all_done(draft: &Draft) -> bool {
+    let status = &draft.status;
+    let pending = status.more_workloads.map_or(0, |more| more.pending);
+    pending == 0
+        && status.nodes.iter().all(|n| n.stage == Stage::Restoring)
+        && status
+            .workloads
+            .iter()
+            .all(|w| w.state == WorkloadState::Moved)
 }
 
 /// Pods that no workload moves: they block, or are waited for.
 fn leftover(scene: &Scene<'_>, draft: &mut Draft) {
     for selected in &scene.nodes {
         let Some(node) = selected.node else { continue };
-        for (_, treatment) in &selected.pods {
+        for (pod, treatment) in &selected.pods {
             match treatment {
                 Treatment::Stuck(blocker) => draft.block(blocker.clone()),
+                Treatment::GivesWay => draft.wait(Waiting::GivesWay {
+                    placeholder: pod.reference.clone(),
+                    node: node.name.clone(),
+                }),
                 Treatment::Waits { job } => draft.wait(Waiting::Job {
                     job: job.clone(),
                     node: node.name.clone(),
@@ -112,16 +128,19 @@ fn advance(
         Owner::ReplicaSet(_) | Owner::StatefulSet(_) | Owner::Gone => None,
     };
     surge::record(draft, work, surging.map(|mark| mark.from));
-    if surging.is_none() && work.left.is_empty() {
-        return if record.state == WorkloadState::Moved {
-            WorkloadState::Moved
-        } else {
-            arrive(draft, work)
-        };
-    }
     if let (Owner::Deployment(deployment), Some(mark)) = (work.owner, surging) {
         surge::raised(scene, draft, work, deployment, mark);
         return WorkloadState::Moving;
+    }
+    if work.has_moved() {
+        return WorkloadState::Moved;
+    }
+    if let Some(blocker) = stuck::holds(scene, draft, work) {
+        draft.block(blocker);
+        return WorkloadState::Blocked;
+    }
+    if work.left.is_empty() {
+        return arrive(draft, work);
     }
     let outcome = match (record.strategy, work.owner) {
         (MoveStrategy::RolloutRestart, Owner::Deployment(deployment)) => {

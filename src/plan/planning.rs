@@ -12,7 +12,7 @@ use super::report::Blocker;
 use super::scene::{Owner, Scene, Work};
 use super::strategy::{self, Choice};
 use super::treatment::{Treatment, cannot_land_elsewhere};
-use super::{Action, listed, select};
+use super::{Action, listed, select, stuck};
 
 /// Plans, and starts when nothing stands in the way.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
@@ -55,6 +55,11 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         );
         return;
     }
+    for node in nodes.iter().filter(|n| !n.ready) {
+        if scene.classified(node).iter().any(|(_, t)| t.counts()) {
+            draft.block(Blocker::node_unreachable(&node.name));
+        }
+    }
     pod_blockers(&pods, draft);
     let works = scene.works_of(&pods);
     let chosen = choose(scene, &works, draft);
@@ -87,7 +92,10 @@ fn pod_blockers(pods: &[(&Pod, Treatment)], draft: &mut Draft) {
         match treatment {
             Treatment::Stuck(blocker) => draft.block(blocker.clone()),
             Treatment::Moves(_) => draft.blockers.extend(cannot_land_elsewhere(pod)),
-            Treatment::Stays | Treatment::Finished | Treatment::Waits { .. } => {}
+            Treatment::Stays
+            | Treatment::Finished
+            | Treatment::GivesWay
+            | Treatment::Waits { .. } => {}
         }
     }
 }
@@ -102,6 +110,9 @@ fn choose<'a, 'b>(
     for work in works {
         match strategy::resolve(scene.cluster, scene.spec.workloads.strategy, work) {
             Ok(choice) => {
+                if let Some(blocker) = stuck::holds(scene, draft, work) {
+                    draft.block(blocker);
+                }
                 health(scene, work, &choice, draft);
                 chosen.push((work, choice));
             }

@@ -87,7 +87,7 @@ pub(super) fn pods(scene: &Scene<'_>, draft: &mut Draft) -> usize {
 }
 
 fn is_chosen(scene: &Scene<'_>, pod: &Pod, treatment: &Treatment) -> bool {
-    if !treatment.counts() {
+    if !treatment.counts() || *treatment == Treatment::GivesWay {
         return false;
     }
     match scene.spec.protection.pods {

@@ -1,7 +1,8 @@
 //! Stage Provisioning, and keeping the places while pods move. Pure.
 //!
 //! Placeholders of one workload stand for each other, so they are counted by workload: what a moved pod took from a neighbour of its own
-//! kind is no loss. A surplus one goes before a missing one is made, so that no node is bought for a swap.
+//! kind is no loss. A surplus one goes before a missing one is made, so that no node is bought for a swap. One whose node is lost is no
+//! place any more: it goes, and another one is made.
 
 use jiff::SignedDuration;
 
@@ -13,7 +14,7 @@ use super::draft::Draft;
 use super::gates;
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, Placeholder, listed, moving, protect};
+use super::{Action, Placeholder, Restore, listed, moving, protect};
 
 /// How the places stand.
 struct Tally {
@@ -125,8 +126,19 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
     };
     let mut create = Vec::new();
     let mut surplus = false;
+    for placeholder in &scene.placeholders {
+        let useless = placeholder.finished || gates::is_lost(scene, placeholder);
+        if useless && !placeholder.terminating {
+            draft.restore(Restore::DeletePlaceholder {
+                pod: placeholder.reference.clone(),
+            });
+        }
+    }
     for work in &scene.works {
-        let mut have: Vec<_> = scene.placeholders_of(&work.reference.uid).collect();
+        let mut have: Vec<_> = scene
+            .placeholders_of(&work.reference.uid)
+            .filter(|p| !gates::is_lost(scene, p))
+            .collect();
         let staying = work.staying().count();
         let bound = work.elsewhere.iter().filter(|p| p.node.is_some()).count();
         // An unscheduled pod is about to take a place: nothing is made for it, and nothing taken from it.
@@ -135,9 +147,10 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
         let too_many = have.len().saturating_sub(wanted);
         if too_many > 0 {
             surplus = true;
-            have.sort_by_key(|p| stands_for_one_of(p, work));
+            // Those that are no places now go first: a pod may be leaving in this pass because the others are.
+            have.sort_by_key(|p| (gates::is_placed(scene, p), stands_for_one_of(p, work)));
             for placeholder in have.iter().take(too_many) {
-                draft.act(Action::DeletePlaceholder {
+                draft.restore(Restore::DeletePlaceholder {
                     pod: placeholder.reference.clone(),
                 });
             }
@@ -146,9 +159,10 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
             .saturating_sub(unscheduled)
             .min(staying)
             .saturating_sub(have.len());
+        // One that is on its way out still has the name that the next one is to have.
         let without = work
             .staying()
-            .filter(|pod| !have.iter().any(|p| stands_for(p, pod)));
+            .filter(|pod| !scene.placeholders.iter().any(|p| stands_for(p, pod)));
         create.extend(
             without
                 .take(missing)
@@ -158,7 +172,8 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
         tally.wanted += staying;
         tally.placed += gates::placed(scene, work).min(staying);
     }
-    if !surplus {
+    // Made while a selected node is open, they would land there.
+    if !surplus && gates::all_closed(scene).is_ok() {
         draft.actions.extend(create);
     }
     let mut made = 0;

@@ -101,7 +101,7 @@ impl Draft {
             let refusal = world.refusals.get(&action.key());
             refusal.is_some_and(|refusal| Blocker::refused(action, refusal).is_some())
         };
-        // These await the effect of our own actions, and say nothing when those are refused.
+        // These await the effect of our own actions, or the other workloads, and say nothing when those are refused or blocked.
         let own = |waiting: &Waiting| {
             matches!(
                 waiting,
@@ -109,6 +109,11 @@ impl Draft {
                     | Waiting::Cordons(_)
                     | Waiting::Release(_)
                     | Waiting::Places { .. }
+                    | Waiting::Place(_)
+                    | Waiting::Turn { .. }
+                    | Waiting::Slot(_)
+                    | Waiting::Budget { .. }
+                    | Waiting::Last { .. }
             )
         };
         self.waits.iter().any(|waiting| !own(waiting))

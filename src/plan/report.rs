@@ -1,14 +1,16 @@
-//! Blockers and waits in words: one wording for status, events and logs. Pure.
+//! Blockers in words: one wording for status, events and logs. Pure. What comes by itself is in `waiting`.
 
 use std::fmt;
 
 use crate::api::keys;
 use crate::api::status::BlockerReason;
 use crate::world::{
-    Budget, NodeClaim, NodeName, PodRef, Refusal, RefusalKind, Unknown, WorkloadRef,
+    Budget, NodeClaim, NodeName, Pod, PodRef, Refusal, RefusalKind, Unknown, WorkloadRef,
 };
 
 use super::Action;
+pub use super::waiting::Waiting;
+pub(super) use super::waiting::sentence;
 
 /// Something that a person has to change before the relocation goes on. It goes on by itself once that is done.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -209,11 +211,56 @@ impl Blocker {
         )
     }
 
+    pub(super) fn node_unreachable(name: &NodeName) -> Self {
+        Self::new(
+            BlockerReason::NodeUnreachable,
+            format!("Node {name}"),
+            "it is not Ready, so whether its pods still run is not known: nothing is forced, and their workloads wait until it is Ready again; delete the Node only when its machine is surely off",
+        )
+    }
+
+    pub(super) fn replacement_not_ready(pod: &Pod, workload: &WorkloadRef) -> Self {
+        let why = match (&pod.node, &pod.unschedulable) {
+            (Some(node), _) => format!("it is on node {node} and does not become Ready"),
+            (None, Some(said)) if !said.is_empty() => format!("no node takes it: {said}"),
+            (None, _) => "no node takes it".to_owned(),
+        };
+        Self::new(
+            BlockerReason::ReplacementNotReady,
+            format!("Pod {}", pod.reference),
+            format!(
+                "{why}; nothing more of {workload} moves until it is Ready, and others go on: see to the pod, or delete the NodeRelocation"
+            ),
+        )
+    }
+
+    pub(super) fn stuck_terminating(pod: &Pod) -> Self {
+        let node = match &pod.node {
+            Some(node) => format!("node {node}"),
+            None => "no node".to_owned(),
+        };
+        let message = if pod.finalizers.is_empty() {
+            format!(
+                "its grace period is over and {node} has not reported its end; it is waited for and never forced: look at the kubelet of {node}"
+            )
+        } else {
+            format!(
+                "its grace period is over and its finalizers keep it ({}); it is waited for and never forced: see to what has set them",
+                pod.finalizers.join(", ")
+            )
+        };
+        Self::new(
+            BlockerReason::StuckTerminating,
+            format!("Pod {}", pod.reference),
+            message,
+        )
+    }
+
     pub(super) fn uncordoned(name: &NodeName) -> Self {
         Self::new(
             BlockerReason::Uncordoned,
             format!("Node {name}"),
-            "somebody uncordoned it, so nothing more is moved off it: cordon it to go on, or delete the NodeRelocation to stop",
+            "somebody uncordoned it, so nothing more is moved, off it or to where it could land on it: cordon it to go on, or delete the NodeRelocation to stop",
         )
     }
 
@@ -343,148 +390,4 @@ impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.object, self.message)
     }
-}
-
-/// Something that will come by itself, and what it is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Waiting {
-    /// The nodes that have not got our mark yet.
-    Claims(usize),
-    Cordons(usize),
-    /// Placeholders without a ready node.
-    Places {
-        placed: usize,
-        wanted: usize,
-        why: Option<String>,
-    },
-    /// A place for the next pod of this workload.
-    Place(WorkloadRef),
-    Restarted(WorkloadRef),
-    /// The pods that were added to the replica count of this workload.
-    Surged {
-        workload: WorkloadRef,
-        arrived: usize,
-        wanted: usize,
-        why: Option<String>,
-    },
-    /// The workload has to be whole again first.
-    Whole {
-        workload: WorkloadRef,
-        ready: usize,
-        replicas: usize,
-    },
-    Settling(WorkloadRef),
-    Stopping(PodRef),
-    Budget {
-        pod: PodRef,
-        budget: String,
-        healthy: i32,
-        desired: i32,
-    },
-    /// Another workload that shares a budget moves first.
-    Turn {
-        workload: WorkloadRef,
-        shared: String,
-    },
-    /// `workloads.maxConcurrent` pods are on the move.
-    Slot(WorkloadRef),
-    Job {
-        job: String,
-        node: NodeName,
-    },
-    SecondRead(NodeName),
-    Detach {
-        node: NodeName,
-        volumes: usize,
-    },
-    Gone(NodeName),
-    Retry {
-        object: String,
-        why: String,
-    },
-    Release(usize),
-}
-
-impl fmt::Display for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Claims(n) => write!(f, "{n} nodes to be claimed and protected"),
-            Self::Cordons(n) => write!(f, "{n} nodes to be cordoned"),
-            Self::Places {
-                placed,
-                wanted,
-                why,
-            } => {
-                write!(f, "{placed} of {wanted} placeholders have a ready node")?;
-                why.iter().try_for_each(|why| write!(f, " ({why})"))
-            }
-            Self::Place(workload) => write!(f, "a ready place for the next pod of {workload}"),
-            Self::Surged {
-                workload,
-                arrived,
-                wanted,
-                why,
-            } => {
-                write!(f, "new pods of {workload}: {arrived} of {wanted} ready")?;
-                why.iter().try_for_each(|why| write!(f, " ({why})"))
-            }
-            Self::Restarted(workload) => write!(f, "{workload} to finish its restart"),
-            Self::Whole {
-                workload,
-                ready,
-                replicas,
-            } => write!(f, "{workload} to be whole: {ready} of {replicas} ready"),
-            Self::Settling(workload) => write!(f, "{workload} to settle"),
-            Self::Stopping(pod) => write!(f, "pod {pod} to stop"),
-            Self::Budget {
-                pod,
-                budget,
-                healthy,
-                desired,
-            } => {
-                write!(
-                    f,
-                    "{budget} to allow the eviction of {pod}: {healthy} healthy, {desired} desired"
-                )
-            }
-            Self::Turn { workload, shared } => write!(
-                f,
-                "the turn of {workload}: it shares {shared} with one that is moving"
-            ),
-            Self::Slot(workload) => write!(
-                f,
-                "a free slot for {workload} within workloads.maxConcurrent"
-            ),
-            Self::Job { job, node } => write!(f, "{job} to finish on node {node}"),
-            Self::SecondRead(node) => write!(
-                f,
-                "a second look at node {node} to confirm that it is empty"
-            ),
-            Self::Detach { node, volumes } => {
-                write!(f, "{volumes} volumes to detach from node {node}")
-            }
-            Self::Gone(node) => write!(f, "node {node} to be removed"),
-            Self::Retry { object, why } => write!(f, "{object}: {why}"),
-            Self::Release(n) => write!(f, "{n} marks or placeholders to be taken away"),
-        }
-    }
-}
-
-/// The waits in one sentence: the first few, and how many more.
-pub(super) fn sentence(waits: &[Waiting]) -> String {
-    const SHOWN: usize = 3;
-    let mut shown: Vec<_> = waits.iter().collect();
-    shown.sort();
-    shown.dedup();
-    let more = shown.len().saturating_sub(SHOWN);
-    let mut text = shown
-        .iter()
-        .take(SHOWN)
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ");
-    if more > 0 {
-        text = format!("{text}; and {more} more");
-    }
-    text
 }

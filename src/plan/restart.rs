@@ -49,7 +49,12 @@ pub(super) fn step(
     {
         gates::held(scene, node)?;
     }
+    gates::all_closed(scene)?;
     gates::place(scene, work, work.left.len())?;
+    let missing = deployment.strategy.missing(deployment.replicas);
+    if missing > 0 {
+        gates::restart_within_budgets(scene, work, missing)?;
+    }
     gates::turn(scene, work, &slots.started)?;
     let at_once = match deployment.strategy {
         RolloutStrategy::Recreate => work.replicas(),

@@ -3,12 +3,76 @@
 use crate::api::keys;
 use crate::api::relocation::{AfterDrain, OnFailure};
 use crate::api::status::Stage;
-use crate::world::Pod;
+use crate::world::{ActionKey, ClaimValue, Cluster, Pod, PodRef, Uid, WorkloadRef};
 
 use super::draft::Draft;
 use super::report::Waiting;
 use super::scene::Scene;
-use super::{Action, surge};
+use super::{Action, NodeHandle, PodHandle, surge};
+
+/// One request that takes something of ours away. It names what it writes to and needs nothing of the relocation, which may be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restore {
+    /// Removes these marks from a node; do-not-disrupt and the cordon too where they are still ours. Precondition: UID and
+    /// resourceVersion.
+    ReleaseNode {
+        node: NodeHandle,
+        marks: NodeMarks,
+        unprotect: bool,
+        uncordon: bool,
+    },
+    /// Removes do-not-disrupt, if it still has our value, and our mark. Precondition: UID and resourceVersion.
+    UnprotectPod { pod: PodHandle, still_ours: bool },
+    /// Removes the deletion cost, if it still has our value, and our mark. Precondition: UID and resourceVersion.
+    UncheapenPod { pod: PodHandle, still_ours: bool },
+    /// Precondition: UID.
+    DeletePlaceholder { pod: PodRef },
+    /// Takes the mark of a surge away and sets the replica count, if one is given; `None`: the one that somebody else has set stays.
+    /// Precondition: UID and resourceVersion.
+    EndSurge {
+        workload: WorkloadRef,
+        resource_version: String,
+        replicas: Option<u32>,
+    },
+}
+
+/// The marks on a node that are of one relocation. Another one's are not touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeMarks {
+    /// `relocation.sh/claimed-by`.
+    pub claim: bool,
+    /// `relocation.sh/protected-by`.
+    pub protection: bool,
+    /// `relocation.sh/cordoned-by`.
+    pub cordon: bool,
+}
+
+impl Restore {
+    /// As [`Action::key`].
+    #[must_use]
+    pub fn key(&self) -> ActionKey {
+        ActionKey(match self {
+            Self::ReleaseNode { node, .. } => format!("release {}", node.uid),
+            Self::UnprotectPod { pod, .. } => format!("unprotect pod {}", pod.pod.uid),
+            Self::UncheapenPod { pod, .. } => format!("uncheapen pod {}", pod.pod.uid),
+            Self::DeletePlaceholder { pod } => format!("delete placeholder {}", pod.uid),
+            Self::EndSurge { workload, .. } => format!("end surge {}", workload.uid),
+        })
+    }
+
+    /// The object that is written to, in words: `Pod default/db-0`.
+    #[must_use]
+    pub fn object(&self) -> String {
+        match self {
+            Self::ReleaseNode { node, .. } => format!("Node {}", node.name),
+            Self::UnprotectPod { pod, .. } | Self::UncheapenPod { pod, .. } => {
+                format!("Pod {}", pod.pod)
+            }
+            Self::DeletePlaceholder { pod } => format!("Pod {pod}"),
+            Self::EndSurge { workload, .. } => workload.to_string(),
+        }
+    }
+}
 
 /// Why everything is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,102 +132,122 @@ pub(super) fn undo(scene: &Scene<'_>, draft: &mut Draft, why: Undo) {
 
 /// Asks for the removal of every placeholder and mark of ours that is seen. True when there is none.
 fn take_away(scene: &Scene<'_>, draft: &mut Draft, uncordon: bool) -> bool {
-    let mut seen = 0;
-    for placeholder in &scene.placeholders {
-        seen += 1;
+    let removal = removal(scene.cluster, &scene.claim.uid, uncordon);
+    for restore in removal.restores {
+        draft.restore(restore);
+    }
+    if removal.seen > 0 {
+        draft.wait(Waiting::Release(removal.seen));
+    }
+    removal.seen == 0
+}
+
+/// What it takes to remove all that carries the mark of one relocation.
+pub(super) struct Removal<'a> {
+    pub(super) restores: Vec<Restore>,
+    /// Pods that keep their deletion cost until their `ReplicaSet` has chosen by it.
+    pub(super) chosen_from: Vec<&'a Pod>,
+    /// Everything that is still there, what is on its way out included.
+    pub(super) seen: usize,
+}
+
+/// Finds all that carries the mark of the relocation of that UID. `uncordon`: its cordons are lifted; otherwise only their marks go.
+pub(super) fn removal<'a>(cluster: &'a Cluster, of: &Uid, uncordon: bool) -> Removal<'a> {
+    let mut removal = Removal {
+        restores: Vec::new(),
+        chosen_from: Vec::new(),
+        seen: 0,
+    };
+    let ours = |mark: &Option<ClaimValue>| mark.as_ref().is_some_and(|m| m.uid == *of);
+    for placeholder in cluster.pods.values().filter(|p| {
+        p.placeholder
+            .as_ref()
+            .is_some_and(|label| label.relocation == *of)
+    }) {
+        removal.seen += 1;
         if !placeholder.terminating {
-            draft.act(Action::DeletePlaceholder {
+            removal.restores.push(Restore::DeletePlaceholder {
                 pod: placeholder.reference.clone(),
             });
         }
     }
-    for node in scene.cluster.nodes.values() {
-        let ours = |mark: &Option<_>| mark.as_ref() == Some(&scene.claim);
-        let (claimed, protected, cordoned) = (
-            ours(&node.marks.claimed_by),
-            ours(&node.marks.protected_by),
-            ours(&node.marks.cordoned_by),
-        );
-        if !(claimed || protected || cordoned) {
+    for node in cluster.nodes.values() {
+        let marks = NodeMarks {
+            claim: ours(&node.marks.claimed_by),
+            protection: ours(&node.marks.protected_by),
+            cordon: ours(&node.marks.cordoned_by),
+        };
+        if !(marks.claim || marks.protection || marks.cordon) {
             continue;
         }
-        // A node that is on its way out takes its marks along; opening it again would only invite pods to die with it.
-        if node.deleting
-            || scene
-                .cluster
-                .claim_of(&node.name)
-                .is_some_and(|c| c.deleting)
-        {
-            continue;
-        }
-        seen += 1;
-        draft.act(Action::ReleaseNode {
+        // A node that is on its way out may stay so for as long as a pod wants: the marks go, but to open it again would only invite pods
+        // to die with it.
+        let leaving = node.deleting || cluster.claim_of(&node.name).is_some_and(|c| c.deleting);
+        removal.seen += 1;
+        removal.restores.push(Restore::ReleaseNode {
             node: node.as_ref().into(),
-            unprotect: protected
+            marks,
+            unprotect: marks.protection
                 && node.marks.do_not_disrupt.as_deref() == Some(keys::DO_NOT_DISRUPT_VALUE),
-            uncordon: uncordon && cordoned && node.unschedulable,
+            uncordon: uncordon && marks.cordon && node.unschedulable && !leaving,
         });
     }
-    for pod in scene
-        .cluster
+    for pod in cluster
         .pods
         .values()
-        .filter(|p| !p.terminating && p.marks.protected_by.as_ref() == Some(&scene.claim))
+        .filter(|p| !p.terminating && ours(&p.marks.protected_by))
     {
-        seen += 1;
-        draft.act(Action::UnprotectPod {
+        removal.seen += 1;
+        removal.restores.push(Restore::UnprotectPod {
             pod: pod.as_ref().into(),
             still_ours: pod.marks.do_not_disrupt.as_deref() == Some(keys::DO_NOT_DISRUPT_VALUE),
         });
     }
-    seen += end_surges(scene, draft);
-    if seen > 0 {
-        draft.wait(Waiting::Release(seen));
-    }
-    seen == 0
+    end_surges(cluster, of, &mut removal);
+    removal
 }
 
-/// Ends surges of ours, and takes the deletion costs away once no `ReplicaSet` needs them any more to choose. Returns how many are left.
-fn end_surges(scene: &Scene<'_>, draft: &mut Draft) -> usize {
-    let mut seen = 0;
-    for deployment in scene.cluster.deployments.values() {
-        if let Some(mark) = surge::ours(scene, deployment) {
-            seen += 1;
+/// Ends surges, and takes the deletion costs away once no `ReplicaSet` needs them any more to choose.
+fn end_surges<'a>(cluster: &'a Cluster, of: &Uid, removal: &mut Removal<'a>) {
+    for deployment in cluster.deployments.values() {
+        if let Some(mark) = surge::of(of, deployment) {
+            removal.seen += 1;
             let back = (deployment.replicas == mark.to).then_some(mark.from);
-            draft.act(surge::unmark(deployment, back));
+            removal.restores.push(surge::end(deployment, back));
         }
     }
-    for pod in scene
-        .cluster
-        .pods
-        .values()
-        .filter(|p| !p.terminating && p.marks.costed_by.as_ref() == Some(&scene.claim))
-    {
-        seen += 1;
-        if chosen_from(scene, pod) {
+    for pod in cluster.pods.values().filter(|p| {
+        !p.terminating
+            && p.marks
+                .costed_by
+                .as_ref()
+                .is_some_and(|mark| mark.uid == *of)
+    }) {
+        removal.seen += 1;
+        if chosen_from(cluster, pod) {
+            removal.chosen_from.push(pod);
             continue;
         }
-        draft.act(Action::UncheapenPod {
+        removal.restores.push(Restore::UncheapenPod {
             pod: pod.as_ref().into(),
             still_ours: pod.marks.deletion_cost.as_deref() == Some(keys::DELETION_COST_VALUE),
         });
     }
-    seen
 }
 
 /// The pod's `ReplicaSet` is about to remove pods.
-fn chosen_from(scene: &Scene<'_>, pod: &Pod) -> bool {
+fn chosen_from(cluster: &Cluster, pod: &Pod) -> bool {
     let Some(set) = pod
         .controller
         .as_ref()
-        .and_then(|c| scene.cluster.replica_sets.get(&c.uid))
+        .and_then(|c| cluster.replica_sets.get(&c.uid))
     else {
         return false;
     };
     let parent = set
         .controller
         .as_ref()
-        .and_then(|c| scene.cluster.deployments.get(&c.uid));
+        .and_then(|c| cluster.deployments.get(&c.uid));
     parent.is_some_and(|d| d.surge.is_some() || !d.observed)
         || !set.observed
         || set.existing > set.replicas

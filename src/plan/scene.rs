@@ -1,5 +1,6 @@
 //! The world arranged around one relocation: its nodes, their pods, the workloads of those, its placeholders. Pure.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::api::relocation::NodeRelocationSpec;
@@ -27,6 +28,8 @@ pub(super) struct Scene<'a> {
     nodes_by_name: HashMap<&'a NodeName, &'a Node>,
     pods_by_workload: HashMap<Uid, Vec<&'a Pod>>,
     budgets_by_namespace: HashMap<&'a str, Vec<&'a Budget>>,
+    /// Counted when first asked for.
+    ready_by_workload: OnceCell<HashMap<Uid, usize>>,
 }
 
 /// A selected node.
@@ -61,10 +64,15 @@ pub(super) struct Work<'a> {
     pub(super) record: Option<&'a WorkloadStatus>,
     /// Its pods on selected nodes, terminating ones included.
     pub(super) left: Vec<&'a Pod>,
-    /// Its other pods, unscheduled ones included, terminating ones not.
+    /// Its other pods, unscheduled ones included, those on their way out not.
     pub(super) elsewhere: Vec<&'a Pod>,
-    /// Its other pods that are terminating.
-    pub(super) ending_elsewhere: usize,
+    /// Its other pods that are on their way out: terminating, or bound to a node that is gone. What such a pod says of itself, that it is
+    /// Ready for example, is nobody's word any more.
+    pub(super) ending_elsewhere: Vec<&'a Pod>,
+    /// How many of those have lost their node.
+    pub(super) orphans: usize,
+    /// Its pods that have finished and are terminating: nothing runs, but a `StatefulSet` makes no successor while the object is there.
+    pub(super) remains: Vec<&'a Pod>,
 }
 
 impl<'a> Work<'a> {
@@ -89,7 +97,7 @@ impl<'a> Work<'a> {
     }
 
     pub(super) fn ending(&self) -> usize {
-        self.left.iter().filter(|p| p.terminating).count() + self.ending_elsewhere
+        self.left.iter().filter(|p| p.terminating).count() + self.ending_elsewhere.len()
     }
 
     fn ready(&self) -> usize {
@@ -121,6 +129,11 @@ impl<'a> Work<'a> {
 
     pub(super) fn state(&self) -> WorkloadState {
         self.record.map_or(WorkloadState::Pending, |r| r.state)
+    }
+
+    /// Nothing of it is on selected nodes, and all of it has been Ready elsewhere, on nodes that are still there.
+    pub(super) fn has_moved(&self) -> bool {
+        self.state() == WorkloadState::Moved && self.left.is_empty() && self.orphans == 0
     }
 
     /// Pods on selected nodes, and gone from everywhere else in between, that a person would count as on the move now.
@@ -191,6 +204,7 @@ impl<'a> Scene<'a> {
             nodes_by_name,
             pods_by_workload: HashMap::new(),
             budgets_by_namespace: HashMap::new(),
+            ready_by_workload: OnceCell::new(),
         };
         for budget in cluster.budgets.values() {
             scene
@@ -219,7 +233,8 @@ impl<'a> Scene<'a> {
             })
             .collect();
         let on_selected: Vec<_> = scene.nodes.iter().flat_map(|n| n.pods.iter()).collect();
-        let (works, index) = works(cluster, relocation.status.as_ref(), on_selected.into_iter());
+        let status = relocation.status.as_ref();
+        let (works, index) = scene.arrange(status, on_selected.into_iter());
         scene.works = works;
         scene.pods_by_workload = index;
         scene
@@ -239,7 +254,18 @@ impl<'a> Scene<'a> {
 
     /// The works of nodes that are not recorded yet.
     pub(super) fn works_of(&self, pods: &[(&'a Pod, Treatment)]) -> Vec<Work<'a>> {
-        works(self.cluster, None, pods.iter()).0
+        self.arrange(None, pods.iter()).0
+    }
+
+    fn arrange<'b>(
+        &self,
+        status: Option<&'a NodeRelocationStatus>,
+        on_selected: impl Iterator<Item = &'b (&'a Pod, Treatment)>,
+    ) -> (Vec<Work<'a>>, HashMap<Uid, Vec<&'a Pod>>)
+    where
+        'a: 'b,
+    {
+        works(self.cluster, &self.nodes_by_name, status, on_selected)
     }
 
     pub(super) fn node(&self, name: &NodeName) -> Option<&'a Node> {
@@ -278,6 +304,21 @@ impl<'a> Scene<'a> {
             .filter(move |p| p.reference.namespace == namespace)
     }
 
+    /// How many pods of any workload are Ready, as the watch of pods tells.
+    pub(super) fn ready_of(&self, workload: &Uid) -> usize {
+        let count = || {
+            let mut ready: HashMap<Uid, usize> = HashMap::new();
+            for pod in self.cluster.pods.values().filter(|p| p.ready) {
+                if let Some(workload) = workload_of(self.cluster, pod) {
+                    *ready.entry(workload.uid).or_default() += 1;
+                }
+            }
+            ready
+        };
+        let ready = self.ready_by_workload.get_or_init(count);
+        ready.get(workload).copied().unwrap_or_default()
+    }
+
     /// All pods of a workload that is in [`Self::works`].
     pub(super) fn pods_of(&self, workload: &Uid) -> &[&'a Pod] {
         self.pods_by_workload
@@ -290,6 +331,7 @@ impl<'a> Scene<'a> {
 /// The workloads of the pods given and those recorded, in the order of the record, then by name.
 fn works<'a, 'b>(
     cluster: &'a Cluster,
+    nodes: &HashMap<&NodeName, &Node>,
     status: Option<&'a NodeRelocationStatus>,
     on_selected: impl Iterator<Item = &'b (&'a Pod, Treatment)>,
 ) -> (Vec<Work<'a>>, HashMap<Uid, Vec<&'a Pod>>)
@@ -320,13 +362,26 @@ where
         .iter()
         .map(|(w, _)| (w.uid.clone(), Vec::new()))
         .collect();
-    for pod in cluster.pods.values().filter(|p| !p.finished) {
+    let mut remains: HashMap<Uid, Vec<&Pod>> = HashMap::new();
+    for pod in cluster
+        .pods
+        .values()
+        .filter(|p| !p.finished || p.terminating)
+    {
         if let Some(workload) = workload_of(cluster, pod)
             && let Some(pods) = index.get_mut(&workload.uid)
         {
-            pods.push(pod);
+            if pod.finished {
+                remains.entry(workload.uid).or_default().push(pod);
+            } else {
+                pods.push(pod);
+            }
         }
     }
+    let orphan = |pod: &Pod| {
+        let gone = |node: &NodeName| !nodes.contains_key(node);
+        pod.node.as_ref().is_some_and(gone)
+    };
     let works = order
         .into_iter()
         .map(|(reference, record)| {
@@ -334,17 +389,19 @@ where
                 .get(&reference.uid)
                 .map(Vec::as_slice)
                 .unwrap_or_default();
-            let others = || {
-                pods.iter()
-                    .copied()
-                    .filter(|p| !left_uids.contains(&p.reference.uid))
-            };
+            let (ending_elsewhere, elsewhere): (Vec<&Pod>, _) = pods
+                .iter()
+                .copied()
+                .filter(|p| !left_uids.contains(&p.reference.uid))
+                .partition(|p| p.terminating || orphan(p));
             Work {
                 owner: owner(cluster, &reference),
                 record,
                 left: left.get(&reference).cloned().unwrap_or_default(),
-                elsewhere: others().filter(|p| !p.terminating).collect(),
-                ending_elsewhere: others().filter(|p| p.terminating).count(),
+                elsewhere,
+                orphans: ending_elsewhere.iter().filter(|p| orphan(p)).count(),
+                ending_elsewhere,
+                remains: remains.remove(&reference.uid).unwrap_or_default(),
                 reference,
             }
         })

@@ -6,6 +6,7 @@ use crate::world::{Cluster, Deployment, RolloutStrategy};
 
 use super::report::Blocker;
 use super::scene::{Owner, Work};
+use super::system;
 
 /// How the pods of a workload move, with the reason in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +51,23 @@ pub(super) fn resolve(
     };
     match asked {
         WorkloadStrategy::Evict => Ok(choice(MoveStrategy::Evict, "workloads.strategy is Evict")),
-        WorkloadStrategy::RolloutRestart => match cannot_restart(deployment, work) {
+        WorkloadStrategy::RolloutRestart => match cannot_restart(cluster, deployment, work) {
             None => Ok(choice(
                 MoveStrategy::RolloutRestart,
                 "workloads.strategy is RolloutRestart",
             )),
             Some(CannotRestart::Paused) => Err(Blocker::owner_paused(&deployment.reference)),
+            Some(reason @ (CannotRestart::AtOnce | CannotRestart::Budget(_)))
+                if cannot_surge(deployment, work).is_none() =>
+            {
+                Ok(choice(
+                    MoveStrategy::Surge,
+                    format!(
+                        "workloads.strategy is RolloutRestart, but {}",
+                        reason.words()
+                    ),
+                ))
+            }
             Some(other) => Ok(choice(
                 MoveStrategy::Evict,
                 format!(
@@ -77,7 +89,7 @@ pub(super) fn resolve(
 
 /// The first that fits: a restart that loses nothing, a surge, a restart that loses a little, evictions.
 fn auto(cluster: &Cluster, deployment: &Deployment, work: &Work<'_>) -> Choice {
-    let restartable = cannot_restart(deployment, work);
+    let restartable = cannot_restart(cluster, deployment, work);
     let (here, all) = (work.left.len(), work.left.len() + work.elsewhere.len());
     let surge = match deployment.strategy {
         RolloutStrategy::RollingUpdate {
@@ -166,6 +178,9 @@ enum CannotRestart {
     Recreate,
     Volume,
     Owned(String),
+    AtOnce,
+    /// A budget that could not spare as many pods as the restart lets be missing.
+    Budget(String),
 }
 
 impl CannotRestart {
@@ -175,11 +190,17 @@ impl CannotRestart {
             Self::Recreate => "its strategy is Recreate: a restart would stop all its pods at once".into(),
             Self::Volume => "its pods have persistent volumes, which a new pod could not have while the old one holds them".into(),
             Self::Owned(parent) => format!("it belongs to {parent}, which could undo a restart"),
+            Self::Budget(budget) => format!("a restart would take more pods away at once than {budget} ever allows"),
+            Self::AtOnce => "the cluster lives on it, so its pods move one at a time, and a restart would take more at once".into(),
         }
     }
 }
 
-fn cannot_restart(deployment: &Deployment, work: &Work<'_>) -> Option<CannotRestart> {
+fn cannot_restart(
+    cluster: &Cluster,
+    deployment: &Deployment,
+    work: &Work<'_>,
+) -> Option<CannotRestart> {
     if deployment.paused {
         return Some(CannotRestart::Paused);
     }
@@ -192,8 +213,16 @@ fn cannot_restart(deployment: &Deployment, work: &Work<'_>) -> Option<CannotRest
             parent.kind, parent.name
         )));
     }
+    if work.left.iter().any(|p| p.persistent) {
+        return Some(CannotRestart::Volume);
+    }
+    if system::too_many_at_once(work, deployment.strategy) {
+        return Some(CannotRestart::AtOnce);
+    }
+    let lost = i32::try_from(deployment.strategy.missing(deployment.replicas)).unwrap_or(i32::MAX);
     work.left
         .iter()
-        .any(|p| p.persistent)
-        .then_some(CannotRestart::Volume)
+        .flat_map(|pod| cluster.budgets_of(pod))
+        .find(|budget| budget.observed && budget.spares_at_most() < lost)
+        .map(|budget| CannotRestart::Budget(budget.to_string()))
 }

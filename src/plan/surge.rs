@@ -4,21 +4,28 @@
 //! the same write as a mark that says from where to where; a count that is neither is somebody else's, and stays.
 
 use crate::api::keys;
-use crate::world::{Deployment, SurgeMark};
+use crate::api::status::MoveStrategy;
+use crate::world::{Deployment, SurgeMark, Uid};
 
-use super::Action;
 use super::draft::Draft;
 use super::gates::{self, Hold};
 use super::moving::{self, Slots};
 use super::report::{Blocker, Waiting};
 use super::scene::{Scene, Work};
+use super::{Action, Restore};
+use super::{stuck, system};
 
 /// The mark of a surge of ours that is under way.
 pub(super) fn ours<'a>(scene: &Scene<'_>, deployment: &'a Deployment) -> Option<&'a SurgeMark> {
+    of(&scene.claim.uid, deployment)
+}
+
+/// The mark of a surge that is under way for the relocation of that UID.
+pub(super) fn of<'a>(relocation: &Uid, deployment: &'a Deployment) -> Option<&'a SurgeMark> {
     deployment
         .surge
         .as_ref()
-        .filter(|mark| mark.relocation == scene.claim.uid)
+        .filter(|mark| mark.relocation == *relocation)
 }
 
 /// Records the count that the surge goes back to, or that there is none.
@@ -60,10 +67,16 @@ pub(super) fn raise(
     {
         gates::held(scene, node)?;
     }
+    gates::all_closed(scene)?;
     gates::place(scene, work, 1)?;
     gates::turn(scene, work, &slots.started)?;
     let places = gates::places(scene, work);
-    let by = work.staying().count().min(places).min(slots.free.max(1));
+    let most = if system::one_by_one(work) {
+        1
+    } else {
+        slots.free.max(1)
+    };
+    let by = work.staying().count().min(places).min(most);
     moving::take(scene, slots, by, work)?;
     let mark = SurgeMark {
         relocation: scene.claim.uid.clone(),
@@ -74,11 +87,10 @@ pub(super) fn raise(
     };
     cheapen(scene, draft, work);
     record(draft, work, Some(mark.from));
-    draft.act(Action::Scale {
+    draft.act(Action::Surge {
         workload: work.reference.clone(),
         resource_version: deployment.resource_version.clone(),
-        replicas: Some(mark.to),
-        mark: Some(mark),
+        mark,
     });
     Ok(())
 }
@@ -102,11 +114,18 @@ pub(super) fn raised(
         && deployment.available as usize + sick >= mark.to as usize;
     if deployment.replicas != mark.to {
         // Somebody else has set another count since: theirs holds, and the costs let it take the right pods.
-        draft.act(unmark(deployment, None));
+        if deployment.replicas == mark.from {
+            put_back(draft, work, mark.from);
+        }
+        draft.restore(end(deployment, None));
         return;
     }
     if all_there && !costs_missing {
-        draft.act(unmark(deployment, Some(mark.from)));
+        draft.restore(end(deployment, Some(mark.from)));
+        return;
+    }
+    if let Some(blocker) = stuck::landing(scene, draft, work) {
+        draft.block(blocker);
         return;
     }
     let why = deployment.failure.clone();
@@ -119,12 +138,24 @@ pub(super) fn raised(
 }
 
 /// Ends the surge: with a count it goes back to, or with the count that somebody else has set.
-pub(super) fn unmark(deployment: &Deployment, replicas: Option<u32>) -> Action {
-    Action::Scale {
+pub(super) fn end(deployment: &Deployment, replicas: Option<u32>) -> Restore {
+    Restore::EndSurge {
         workload: deployment.reference.clone(),
         resource_version: deployment.resource_version.clone(),
         replicas,
-        mark: None,
+    }
+}
+
+/// The count that was raised is the one from before again: whoever keeps it there, such as Argo CD, would do so every time. The
+/// workload goes on by evictions.
+fn put_back(draft: &mut Draft, work: &Work<'_>, count: u32) {
+    let uid = work.reference.uid.as_str();
+    let records = &mut draft.status.workloads;
+    if let Some(record) = records.iter_mut().find(|r| r.uid == uid) {
+        record.strategy = MoveStrategy::Evict;
+        record.why = format!(
+            "its replica count was put back to {count} by somebody else while it was raised for a surge"
+        );
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) enum Treatment {
     Finished,
     /// Its workload makes it again elsewhere.
     Moves(WorkloadRef),
+    /// A placeholder, of another relocation as a rule: that one takes it away once it sees whose the node is.
+    GivesWay,
     /// A Job's pod: it is left to finish.
     Waits { job: String },
     /// Nothing that relocator may do would be safe.
@@ -26,7 +28,7 @@ impl Treatment {
     pub(super) fn counts(&self) -> bool {
         match self {
             Self::Stays | Self::Finished => false,
-            Self::Moves(_) | Self::Waits { .. } | Self::Stuck(_) => true,
+            Self::Moves(_) | Self::GivesWay | Self::Waits { .. } | Self::Stuck(_) => true,
         }
     }
 }
@@ -38,6 +40,9 @@ pub(super) fn treatment(cluster: &Cluster, pod: &Pod) -> Treatment {
     }
     if pod.mirror {
         return Treatment::Stays;
+    }
+    if pod.placeholder.is_some() {
+        return Treatment::GivesWay;
     }
     let Some(controller) = &pod.controller else {
         return Treatment::Stuck(Blocker::unmanaged_pod(&pod.reference));

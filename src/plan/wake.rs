@@ -11,11 +11,11 @@ use crate::api::status::WorkloadState;
 use crate::world::Pod;
 use crate::world::quantity::Quantities;
 
-use super::Action;
 use super::draft::Draft;
 use super::gates;
 use super::provision;
 use super::scene::{Scene, Work};
+use super::{Action, Restore};
 
 /// A pod that preempts has its place within a second or two, the grace of a placeholder included.
 const FIRST: SignedDuration = SignedDuration::from_secs(5);
@@ -89,9 +89,10 @@ fn for_pods_of(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
 
 fn take(draft: &mut Draft, placeholder: &Pod) {
     // Another that goes in this pass does as well.
-    let goes = |action: &Action| matches!(action, Action::DeletePlaceholder { .. });
+    let goes =
+        |action: &Action| matches!(action, Action::Restore(Restore::DeletePlaceholder { .. }));
     if !draft.actions.iter().any(goes) {
-        draft.act(Action::DeletePlaceholder {
+        draft.restore(Restore::DeletePlaceholder {
             pod: placeholder.reference.clone(),
         });
     }

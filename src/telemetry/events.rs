@@ -8,7 +8,7 @@ use kube::{Client, Resource};
 use tokio::sync::mpsc;
 
 use crate::api::relocation::NodeRelocation;
-use crate::plan::{Action, NodeHandle, Note};
+use crate::plan::{Action, Leftover, NodeHandle, Note, Restore};
 use crate::world::{PodRef, Uid, WorkloadRef};
 
 /// The API server refuses notes over 1 kB.
@@ -84,30 +84,23 @@ impl Events {
                 let text = format!("{workload} restarted");
                 on_relocation("Restarted", "Restart", text, workload_reference(workload));
             }
-            Action::Scale {
-                workload,
-                replicas,
-                mark,
-                ..
-            } => {
-                let text = match (replicas, mark) {
-                    (Some(n), Some(mark)) => {
-                        format!(
-                            "{workload}: replicas raised from {} to {n} for the move",
-                            mark.from
-                        )
-                    }
-                    (Some(n), None) => format!("{workload}: replicas back at {n}"),
-                    (None, _) => {
+            Action::Surge { workload, mark, .. } => {
+                let text = format!(
+                    "{workload}: replicas raised from {} to {} for the move",
+                    mark.from, mark.to
+                );
+                on_relocation("SurgeStarted", "Surge", text, workload_reference(workload));
+            }
+            Action::Restore(Restore::EndSurge {
+                workload, replicas, ..
+            }) => {
+                let text = match replicas {
+                    Some(n) => format!("{workload}: replicas back at {n}"),
+                    None => {
                         format!("{workload}: somebody else has set the replicas, which stay so")
                     }
                 };
-                let reason = if mark.is_some() {
-                    "SurgeStarted"
-                } else {
-                    "SurgeEnded"
-                };
-                on_relocation(reason, "Surge", text, workload_reference(workload));
+                on_relocation("SurgeEnded", "Surge", text, workload_reference(workload));
             }
             Action::DeleteNodeClaim {
                 name: claim, node, ..
@@ -120,7 +113,7 @@ impl Events {
                 let text = format!("cordoned by NodeRelocation {name}");
                 on_node("RelocationCordoned", "Cordon", text, node);
             }
-            Action::ReleaseNode { node, uncordon, .. } => {
+            Action::Restore(Restore::ReleaseNode { node, uncordon, .. }) => {
                 let verb = if *uncordon { "uncordoned" } else { "released" };
                 let text = format!("{verb} by NodeRelocation {name}");
                 on_node("RelocationReleased", "Restore", text, node);
@@ -131,11 +124,23 @@ impl Events {
             | Action::ClaimNode { .. }
             | Action::ProtectNode { .. }
             | Action::ProtectPod { .. }
-            | Action::UnprotectPod { .. }
             | Action::CheapenPod { .. }
-            | Action::UncheapenPod { .. }
             | Action::CreatePlaceholder(_)
-            | Action::DeletePlaceholder { .. } => {}
+            | Action::Restore(
+                Restore::UnprotectPod { .. }
+                | Restore::UncheapenPod { .. }
+                | Restore::DeletePlaceholder { .. },
+            ) => {}
+        }
+    }
+
+    /// An event on a node that a sweep has released. What else a sweep restores is not told by events: those of pods and Deployments
+    /// would be in their namespaces, where relocator may not write any.
+    pub fn swept(&self, leftover: &Leftover) {
+        if let Restore::ReleaseNode { node, .. } = &leftover.restore {
+            let text = format!("taken away: {}, which exists no more", leftover.what());
+            let event = event(EventType::Normal, "RelocationReleased", "Sweep", text, None);
+            self.send(event, node_reference(node.name.as_str(), Some(&node.uid)));
         }
     }
 

@@ -1,20 +1,22 @@
 //! Kubernetes objects as world types. Pure and total: what an object lacks becomes the value that forbids acting on it, or the
 //! object is left out when it has no identity.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::{DynamicObject, Selector};
 use serde_json::Value;
 
 use super::{
-    Attachment, Budget, ClaimValue, DaemonSet, Deployment, Marks, Node, NodeClaim, NodeName,
-    NodePool, OwnerReference, PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy, Shape,
-    StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
+    Attachment, Budget, ClaimValue, DaemonSet, Deployment, Detached, Marks, Node, NodeClaim,
+    NodeName, NodePool, OwnerReference, PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy,
+    Shape, StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
 };
 use crate::api::keys;
 
@@ -142,6 +144,8 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
         ready: ready.is_some() && !terminating,
         ready_since: ready.and_then(|c| time(c.last_transition_time.as_ref())),
         terminating,
+        stops_by: time(meta.deletion_timestamp.as_ref()),
+        finalizers: meta.finalizers.clone().unwrap_or_default(),
         created: time(meta.creation_timestamp.as_ref()),
         controller: controller(meta),
         mirror: owned_by_node && annotation(meta, "kubernetes.io/config.mirror").is_some(),
@@ -159,21 +163,61 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
     })
 }
 
-fn placeholder(meta: &ObjectMeta) -> Option<PlaceholderLabel> {
-    if meta.namespace.as_deref() != Some(keys::PLACEHOLDER_NAMESPACE) {
+/// A node of which only the metadata was read: it says nothing of a cordon.
+#[must_use]
+pub fn node_metadata(meta: ObjectMeta) -> Option<Node> {
+    node(&core::Node {
+        metadata: meta,
+        ..core::Node::default()
+    })
+}
+
+/// A pod of which only the metadata was read: on no node, not Ready, without requests.
+#[must_use]
+pub fn pod_metadata(meta: ObjectMeta) -> Option<Pod> {
+    pod(&core::Pod {
+        metadata: meta,
+        spec: Some(core::PodSpec::default()),
+        ..core::Pod::default()
+    })
+}
+
+/// A placeholder without a relocation as its owner, unless it is on its way out.
+#[must_use]
+pub fn detached(meta: &ObjectMeta) -> Option<Detached> {
+    let (name, uid) = identity(meta)?;
+    let namespace = placeholder_namespace(meta)?;
+    let relocation = meta.labels.as_ref()?.get(keys::RELOCATION_LABEL)?.clone();
+    if relocation_owner(meta).is_some() || meta.deletion_timestamp.is_some() {
         return None;
     }
+    let pod = PodRef {
+        namespace: namespace.to_owned(),
+        name,
+        uid,
+    };
+    Some(Detached { pod, relocation })
+}
+
+fn placeholder_namespace(meta: &ObjectMeta) -> Option<&str> {
+    let namespace = meta.namespace.as_deref();
+    namespace.filter(|n| *n == keys::PLACEHOLDER_NAMESPACE)
+}
+
+fn relocation_owner(meta: &ObjectMeta) -> Option<&meta::OwnerReference> {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.find(|o| o.kind == keys::KIND && o.api_version.starts_with(keys::GROUP))
+}
+
+fn placeholder(meta: &ObjectMeta) -> Option<PlaceholderLabel> {
+    placeholder_namespace(meta)?;
     let label = |key: &str| {
         meta.labels
             .as_ref()
             .and_then(|l| l.get(key))
             .map(|v| Uid::from(v.as_str()))
     };
-    let owner = meta
-        .owner_references
-        .iter()
-        .flatten()
-        .find(|o| o.kind == "NodeRelocation" && o.api_version.starts_with(keys::GROUP))?;
+    let owner = relocation_owner(meta)?;
     Some(PlaceholderLabel {
         relocation: owner.uid.as_str().into(),
         pod: label(keys::POD_UID_LABEL)?,
@@ -243,6 +287,13 @@ fn restarted_at(template: Option<&core::PodTemplateSpec>) -> Option<String> {
     annotation(template?.metadata.as_ref()?, keys::RESTARTED_AT)
 }
 
+fn pod_labels(template: Option<&core::PodTemplateSpec>) -> BTreeMap<String, String> {
+    template
+        .and_then(|t| t.metadata.as_ref())
+        .and_then(|m| m.labels.clone())
+        .unwrap_or_default()
+}
+
 /// A Deployment.
 #[must_use]
 pub fn deployment(object: &apps::Deployment) -> Option<Deployment> {
@@ -251,6 +302,7 @@ pub fn deployment(object: &apps::Deployment) -> Option<Deployment> {
     let replicas = replicas(spec.replicas);
     Some(Deployment {
         reference: workload(WorkloadKind::Deployment, &object.metadata)?,
+        pod_labels: pod_labels(Some(&spec.template)),
         resource_version: object.metadata.resource_version.clone()?,
         replicas,
         updated: count(status.updated_replicas),
@@ -287,6 +339,7 @@ pub fn replica_set(object: &apps::ReplicaSet) -> Option<ReplicaSet> {
     let status = object.status.clone().unwrap_or_default();
     Some(ReplicaSet {
         reference: workload(WorkloadKind::ReplicaSet, &object.metadata)?,
+        pod_labels: pod_labels(spec.template.as_ref()),
         replicas: replicas(spec.replicas),
         existing: u32::try_from(status.replicas).unwrap_or(0),
         available: count(status.available_replicas),
@@ -308,6 +361,7 @@ pub fn stateful_set(object: &apps::StatefulSet) -> Option<StatefulSet> {
         == Some("OnDelete");
     Some(StatefulSet {
         reference: workload(WorkloadKind::StatefulSet, &object.metadata)?,
+        pod_labels: pod_labels(Some(&spec.template)),
         replicas: replicas(spec.replicas),
         available: count(status.available_replicas),
         observed: observed(&object.metadata, status.observed_generation),
@@ -435,6 +489,22 @@ mod tests {
             strategy(3, json!({"type": "Recreate"})),
             RolloutStrategy::Recreate
         );
+    }
+
+    /// As `kubectl delete --cascade=orphan` leaves it: without its owner, and so without the relocation's UID.
+    #[test]
+    fn a_placeholder_that_has_lost_its_owner_is_known_by_namespace_and_label() {
+        let owner = json!([{"apiVersion": "relocation.sh/v1alpha1", "kind": "NodeRelocation", "name": "move", "uid": "r"}]);
+        let labels = json!({"relocation.sh/relocation": "move"});
+        let detached = |namespace, labels: &Value, owners: &Value| {
+            let meta = json!({"name": "p", "namespace": namespace, "uid": "u", "labels": labels, "ownerReferences": owners});
+            super::detached(&serde_json::from_value(meta).unwrap()).map(|d| d.relocation)
+        };
+        let (ours, none) = (keys::PLACEHOLDER_NAMESPACE, json!([]));
+        assert_eq!(detached(ours, &labels, &none).as_deref(), Some("move"));
+        assert_eq!(detached(ours, &labels, &owner), None, "it has its owner");
+        assert_eq!(detached(ours, &json!({}), &none), None, "no label of ours");
+        assert_eq!(detached("default", &labels, &none), None);
     }
 
     #[test]

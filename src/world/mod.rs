@@ -4,6 +4,7 @@
 //! Whatever could not be read is not in here at all: see [`Sight::Unknown`].
 
 pub mod convert;
+mod leftovers;
 pub mod quantity;
 mod refs;
 mod refusal;
@@ -17,6 +18,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
 use kube::core::{Selector, SelectorExt};
 
 use crate::api::relocation::NodeRelocation;
+pub use leftovers::{Detached, Leftovers};
 use quantity::Quantities;
 pub use refs::{
     ActionKey, ClaimValue, NodeName, OwnerReference, PodRef, SurgeMark, Uid, WorkloadKind,
@@ -164,6 +166,10 @@ pub struct Pod {
     pub ready_since: Option<Timestamp>,
     /// `metadata.deletionTimestamp` is set, or we have seen our eviction accepted.
     pub terminating: bool,
+    /// `metadata.deletionTimestamp`: the end of its grace period, by which it is to have stopped.
+    pub stops_by: Option<Timestamp>,
+    /// `metadata.finalizers`: whoever has set them keeps the object until they are gone.
+    pub finalizers: Vec<String>,
     pub created: Option<Timestamp>,
     pub controller: Option<OwnerReference>,
     /// Mirror of a static pod: the annotation and an owner of kind Node, both.
@@ -222,11 +228,20 @@ impl Budget {
     /// Whether the budget covers the pod.
     #[must_use]
     pub fn covers(&self, pod: &Pod) -> bool {
-        self.namespace == pod.reference.namespace
-            && self
-                .selector
-                .as_ref()
-                .is_some_and(|s| s.matches(&pod.labels))
+        self.selects(&pod.reference.namespace, &pod.labels)
+    }
+
+    /// Whether the budget covers pods with these labels in that namespace.
+    #[must_use]
+    pub fn selects(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        let selector = self.selector.as_ref();
+        self.namespace == namespace && selector.is_some_and(|s| s.matches(labels))
+    }
+
+    /// How many of its pods it could spare if all of them were healthy.
+    #[must_use]
+    pub fn spares_at_most(&self) -> i32 {
+        self.expected_pods.saturating_sub(self.desired_healthy)
     }
 
     /// No eviction will ever be allowed, however healthy the pods are: it desires at least as many as it expects.

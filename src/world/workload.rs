@@ -1,5 +1,7 @@
 //! Workloads as observed.
 
+use std::collections::BTreeMap;
+
 use super::{OwnerReference, SurgeMark, Uid, WorkloadRef};
 
 /// How a Deployment replaces its pods, with the percentages resolved for its replica count.
@@ -14,10 +16,25 @@ pub enum RolloutStrategy {
     },
 }
 
+impl RolloutStrategy {
+    /// How many of so many replicas a rollout lets be missing.
+    #[must_use]
+    pub fn missing(self, replicas: u32) -> u32 {
+        match self {
+            Self::Recreate => replicas,
+            Self::RollingUpdate {
+                max_unavailable, ..
+            } => max_unavailable.min(replicas),
+        }
+    }
+}
+
 /// A Deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
     pub reference: WorkloadRef,
+    /// Labels of the pods that it makes.
+    pub pod_labels: BTreeMap<String, String>,
     pub resource_version: String,
     pub replicas: u32,
     pub updated: u32,
@@ -46,6 +63,12 @@ impl Deployment {
         self.observed && self.updated == self.replicas && self.existing == self.replicas
     }
 
+    /// Paused, in the middle of a rollout or not, with all the pods that it is to have.
+    #[must_use]
+    pub fn rests_paused(&self) -> bool {
+        self.paused && self.observed && self.existing == self.replicas
+    }
+
     /// Rolled out and all of it available.
     #[must_use]
     pub fn whole(&self) -> bool {
@@ -57,6 +80,8 @@ impl Deployment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaSet {
     pub reference: WorkloadRef,
+    /// Labels of the pods that it makes.
+    pub pod_labels: BTreeMap<String, String>,
     pub replicas: u32,
     /// `status.replicas`: the pods that it has.
     pub existing: u32,
@@ -71,6 +96,8 @@ pub struct ReplicaSet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatefulSet {
     pub reference: WorkloadRef,
+    /// Labels of the pods that it makes.
+    pub pod_labels: BTreeMap<String, String>,
     pub replicas: u32,
     pub available: u32,
     pub observed: bool,

@@ -1,6 +1,8 @@
 //! What becomes of emptied nodes, and how workloads of each kind get off them. Without Karpenter: the nodes stay.
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use lab::LabOptions;
 use lab::fixtures::{self, Pods};
 use lab::judge::{Cause, History, Kind};
 
@@ -141,7 +143,7 @@ async fn half_a_deployment_moves_and_the_nodes_take_pods_again() {
 
 /// A node that no Karpenter made is not ours to remove: its autoscaler does that, so it stays cordoned.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_without_a_node_claim_stays_cordoned_for_its_autoscaler() {
+async fn case_140_a_node_without_a_node_claim_stays_cordoned_for_its_autoscaler() {
     let world = World::start().await;
     world.nodes(&[("old-1", "8")]).await;
     let agent = fixtures::daemon_set("agent");
@@ -170,4 +172,104 @@ async fn a_node_without_a_node_claim_stays_cordoned_for_its_autoscaler() {
     verdict.is_clean();
     assert_eq!(verdict.most_down("default/Deployment/session"), 0);
     assert_eq!(verdict.evictions().len(), 0, "its budget allows none");
+}
+
+/// From an autoscaler's node group to Karpenter: the old nodes have no `NodeClaim`, the new ones are Karpenter's. Nothing of Karpenter's is
+/// asked of the old ones, and their autoscaler finds them cordoned.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_140_a_node_group_moves_to_karpenter_and_is_left_to_its_autoscaler() {
+    let world = World::with_karpenter(LabOptions::default()).await;
+    fixtures::apply_node_pool(&world.lab).await.unwrap();
+    let group = [
+        ("eks.amazonaws.com/nodegroup", "apps"),
+        ("NodeGroupName", "apps"),
+    ];
+    for name in ["asg-1", "asg-2"] {
+        let node = fixtures::fake_node(name, "2", &group);
+        world.lab.put(&node).await.unwrap();
+        fixtures::wait_node_ready(&world.lab, name).await.unwrap();
+    }
+    let db = fixtures::stateful_set("db", 2)
+        .requests("1", "64Mi")
+        .on_nodes("NodeGroupName", "apps");
+    world.lab.put(&db).await.unwrap();
+    let web = fixtures::deployment("web", 2)
+        .requests("1", "64Mi")
+        .on_nodes("NodeGroupName", "apps");
+    world.lab.put(&web).await.unwrap();
+    world.settled().await;
+    let old = ["asg-1", "asg-2"];
+    for (pod, node) in world.places("db").await {
+        assert!(old.contains(&node.as_str()), "{pod} on {node}");
+    }
+    let _operator = world.operator().await;
+    let recording = world.record(&old).await.stay_cordoned(&old);
+
+    let spec = "{nodes: {selector: {matchLabels: {eks.amazonaws.com/nodegroup: apps}}}}";
+    let mut story = world.relocate("to-karpenter", spec).await;
+    let end = story.succeeds().await;
+    assert_eq!((end.nodes.as_str(), end.pods.as_str()), ("2/2", "4/4"));
+    assert!(
+        end.message.contains("2 without a NodeClaim stay cordoned"),
+        "{}",
+        end.message
+    );
+    for name in old {
+        let node = world.node(name).await;
+        assert!(world.is_cordoned(name).await, "{name}");
+        let ours = node.annotations().keys();
+        let ours: Vec<_> = ours.filter(|key| key.contains("relocation.sh")).collect();
+        assert_eq!(ours, Vec::<&String>::new(), "{name}");
+    }
+    let verdict = recording.judge(&world).await;
+    verdict.moved_once(4);
+    verdict.is_clean();
+    assert!(verdict.card.nodes.made >= 1, "{:?}", verdict.card.nodes);
+    assert_eq!(verdict.card.nodes.removed, 0);
+}
+
+/// A load balancer takes a node out as soon as a label says so, with the pods that still serve on it. We never set one: of a node we write
+/// annotations and the cordon.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_122_of_a_node_only_annotations_and_the_cordon_are_written() {
+    let world = World::start().await;
+    world.nodes(&[("old", "2")]).await;
+    let web = fixtures::deployment("web", 2);
+    world.lab.put(&web).await.unwrap();
+    world.settled().await;
+    world.nodes(&[("spare", "2")]).await;
+    let _operator = world.operator().await;
+    let recording = world.record(&["old"]).await;
+
+    let spec = "{nodes: {names: [old]}, afterDrain: Uncordon}";
+    world.relocate("move", spec).await.succeeds().await;
+    let verdict = recording.judge(&world).await;
+    let mut written: Vec<_> = verdict
+        .writes()
+        .iter()
+        .filter(|e| e.resource == "nodes")
+        .flat_map(|e| {
+            assert_eq!((e.verb.as_str(), e.subresource.as_str()), ("patch", ""));
+            let body = e.body.as_ref().unwrap();
+            let metadata = body["metadata"].as_object().unwrap().keys();
+            let spec = body["spec"].as_object().into_iter().flat_map(|s| s.keys());
+            let metadata = metadata.map(|key| format!("metadata.{key}"));
+            metadata
+                .chain(spec.map(|key| format!("spec.{key}")))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    written.sort();
+    written.dedup();
+    assert_eq!(
+        written,
+        [
+            "metadata.annotations",
+            "metadata.resourceVersion",
+            "metadata.uid",
+            "spec.unschedulable"
+        ]
+    );
+    verdict.moved_once(2);
+    verdict.is_clean();
 }

@@ -7,7 +7,8 @@ use crate::world::{World, condition, deeds};
 
 /// Each of these is refused before anything is touched, or there is nothing to touch.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_done_is_told_and_nothing_is_written() {
+async fn case_138_a_node_of_the_control_plane_and_what_else_cannot_be_done_is_told_and_not_touched()
+{
     let world = World::start().await;
     for name in ["old-1", "old-2", "old-3"] {
         let node = fixtures::fake_node(name, "2", &[("group", "old")]);

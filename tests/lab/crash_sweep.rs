@@ -91,23 +91,27 @@ async fn dying_at_every_request_it_moves_each_pod_once_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dying_at_every_request_of_an_undoing_it_puts_everything_back() {
+async fn case_136_dying_at_every_request_of_an_undoing_it_puts_everything_back() {
     let world = World::start().await;
     world.nodes(&[("old-1", "3"), ("old-2", "3")]).await;
     let db = fixtures::stateful_set("db", 4).requests("1", "64Mi");
     world.lab.put(&db).await.unwrap();
     world.settled().await;
+    world.nodes(&[("spare", "2")]).await;
     let before = world.snapshot().await;
     let recording = world.record(&["old-1", "old-2"]).await;
 
-    // No room anywhere: it comes as far as its placeholders, and waits.
+    // Room for two of four: it comes as far as its placeholders, and waits.
     let story = world
         .relocate("undone", "{nodes: {names: [old-1, old-2]}}")
         .await;
     let waits = |story: &Story<'_>| {
         let last = story.follower.last();
         last.is_some_and(|r| {
-            r.stage == "Provisioning" && r.status["replacement"]["placeholdersWanted"] == 4
+            let replacement = &r.status["replacement"];
+            let partly =
+                replacement["placeholdersWanted"] == 4 && replacement["placeholdersPlaced"] == 2;
+            r.stage == "Provisioning" && partly
         })
     };
     let mut deaths = lives_and_deaths(&world, &story, waits).await;
@@ -137,6 +141,48 @@ async fn dying_at_every_request_of_an_undoing_it_puts_everything_back() {
     assert_eq!(
         before.differences(&world.snapshot().await),
         Vec::<String>::new()
+    );
+    let verdict = recording.judge(&world).await;
+    assert_eq!(verdict.card.moves, 0);
+    verdict.is_clean();
+}
+
+/// The deadline passes while there is no room. Whatever the crashes leave unfinished, our own cordon stays, as Hold says, and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_121_dying_at_every_request_of_a_failure_with_hold_only_the_cordon_stays() {
+    let world = World::start().await;
+    world.nodes(&[("old-1", "3"), ("old-2", "3")]).await;
+    let db = fixtures::stateful_set("db", 4).requests("1", "64Mi");
+    world.lab.put(&db).await.unwrap();
+    world.settled().await;
+    world.kubectl(&["cordon", "old-1"]).await;
+    let before = world.snapshot().await;
+    let recording = world
+        .record(&["old-1", "old-2"])
+        .await
+        .stay_cordoned(&["old-2"]);
+
+    let spec = "{nodes: {names: [old-1, old-2]}, onFailure: Hold}";
+    let story = world.relocate("held", spec).await;
+    let waits = |story: &Story<'_>| {
+        let last = story.follower.last();
+        last.is_some_and(|r| r.status["replacement"]["placeholdersWanted"] == 4)
+    };
+    let mut deaths = lives_and_deaths(&world, &story, waits).await;
+    let deadline = r#"{"spec":{"activeDeadlineSeconds":1}}"#;
+    world
+        .kubectl(&["patch", "nrel", "held", "--type=merge", "-p", deadline])
+        .await;
+    let over = |story: &Story<'_>| story.follower.last().is_some_and(|r| r.is_over());
+    deaths += lives_and_deaths(&world, &story, over).await;
+    println!("{deaths} crashes");
+    assert!(deaths >= 15, "{deaths}");
+    let end = story.follower.last().unwrap();
+    assert_eq!(end.stage, "Failed");
+    let differences = before.differences(&world.snapshot().await);
+    assert_eq!(
+        differences,
+        ["Node old-2: spec.unschedulable was (absent), is true"]
     );
     let verdict = recording.judge(&world).await;
     assert_eq!(verdict.card.moves, 0);

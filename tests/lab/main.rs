@@ -18,6 +18,10 @@ mod world;
 mod after_drain;
 mod bad_input;
 mod blocked;
+mod case_lost;
+mod case_quiet;
+mod case_silent;
+mod case_system;
 mod combos;
 mod crash;
 #[cfg(feature = "crash-test")]
@@ -30,5 +34,6 @@ mod leaders;
 mod quiet;
 mod several;
 mod stopping;
+mod sweep;
 mod uncordoned;
 mod undo;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use lab::fixtures::{self, Pods};
+use lab::judge::AuditEvent;
 
 use crate::world::{World, condition, is_ready, node_of, only_tells};
 
@@ -93,7 +94,7 @@ async fn suspended_it_begins_nothing_and_goes_on_when_told() {
 
 /// There is no room, and the deadline passes: it fails, says why, and everything is as before.
 #[tokio::test(flavor = "multi_thread")]
-async fn past_its_deadline_everything_is_put_back() {
+async fn case_121_past_its_deadline_everything_is_put_back() {
     let world = a_database(false).await;
     let before = world.snapshot().await;
     let _operator = world.operator().await;
@@ -114,9 +115,60 @@ async fn past_its_deadline_everything_is_put_back() {
     );
 }
 
+/// One of two nodes was cordoned by a person. That it was is in the status before anything is cordoned, and when the relocation has failed
+/// it still is, and the other is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_119_the_cordon_of_a_person_stays_when_it_fails() {
+    let world = World::start().await;
+    world.nodes(&[("old-1", "2"), ("old-2", "2")]).await;
+    let db = fixtures::stateful_set("db", 4).requests("1", "64Mi");
+    world.lab.put(&db).await.unwrap();
+    world.settled().await;
+    world.kubectl(&["cordon", "old-1"]).await;
+    let before = world.snapshot().await;
+    let _operator = world.operator().await;
+    let recording = world.record(&["old-1", "old-2"]).await;
+
+    let spec = "{nodes: {names: [old-1, old-2]}, activeDeadlineSeconds: 5}";
+    let mut story = world.relocate("in-time", spec).await;
+    let end = story.follower.over(crate::world::PATIENCE).await.unwrap();
+    assert_eq!(end.stage, "Failed");
+    let was: Vec<_> = (0..2)
+        .map(|n| &end.status["nodes"][n]["wasUnschedulable"])
+        .collect();
+    assert_eq!(was, [true, false]);
+    assert!(world.is_cordoned("old-1").await);
+    assert_eq!(
+        before.differences(&world.snapshot().await),
+        Vec::<String>::new()
+    );
+
+    let verdict = recording.judge(&world).await;
+    let writes = verdict.writes();
+    let recorded = |e: &&&AuditEvent| {
+        let body = e.body.as_ref();
+        let nodes = body.and_then(|b| b["status"]["nodes"].as_array());
+        nodes.is_some_and(|nodes| nodes.iter().any(|n| n["wasUnschedulable"] == true))
+    };
+    let recorded = writes.iter().find(recorded).unwrap();
+    let cordons: Vec<_> = writes
+        .iter()
+        .filter(|e| e.target() == "nodes")
+        .filter(|e| e.body.as_ref().unwrap()["spec"]["unschedulable"] == true)
+        .collect();
+    let names: Vec<_> = cordons.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(names, ["old-2"], "old-1 is cordoned already");
+    assert!(
+        recorded.done <= cordons[0].at,
+        "{recorded}, then {}",
+        cordons[0]
+    );
+    verdict.is_clean();
+}
+
 /// The same with Hold: our cordon stays, and nothing else.
 #[tokio::test(flavor = "multi_thread")]
-async fn with_hold_only_the_cordon_stays() {
+async fn case_121_with_hold_only_the_cordon_stays() {
     let world = a_database(false).await;
     let before = world.snapshot().await;
     let _operator = world.operator().await;

@@ -9,9 +9,10 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
+use lab::judge::object::Detail;
 use lab::judge::{
-    AuditEvent, ClusterState, History, Identity, JudgeInput, Recorder, RecorderOptions, Scorecard,
-    snapshot, writes_between,
+    AuditEvent, ClusterState, History, Identity, JudgeInput, Kind, Recorder, RecorderOptions,
+    Scorecard, State, snapshot, writes_between,
 };
 use lab::operator::{self, Follower, Operator, OperatorOptions, Relocation};
 use lab::{AuditLevel, Lab, LabOptions, NotYet, fixtures, wait_until};
@@ -388,12 +389,52 @@ impl Verdict {
         writes_between(&self.history, &Identity::relocator(), from, to)
     }
 
+    /// When the relocation said that it had succeeded, every pod of a set that so many replicas make was Ready, on a node that exists.
+    #[track_caller]
+    pub(crate) fn whole_when_it_succeeded(&self, set: &str, replicas: usize) {
+        let state = when_succeeded(&self.history);
+        let nodes: Vec<_> = state.all(Kind::Node).map(|n| n.name.clone()).collect();
+        let pods: Vec<_> = state
+            .all(Kind::Pod)
+            .filter(|p| p.namespace == "default" && p.name.starts_with(set))
+            .collect();
+        assert_eq!(pods.len(), replicas, "{pods:?}");
+        for pod in pods {
+            assert!(pod.is_ready_pod(), "{pod} when it succeeded");
+            let node = pod.pod().unwrap().node.clone().unwrap_or_default();
+            assert!(nodes.contains(&node), "{pod} on {node}, which is gone");
+        }
+    }
+
+    /// The names of the pods whose evictions the API server granted, in their order.
+    pub(crate) fn evicted(&self) -> Vec<String> {
+        self.evictions().iter().map(|e| e.name.clone()).collect()
+    }
+
     /// The evictions that the API server granted, in their order.
     pub(crate) fn evictions(&self) -> Vec<&AuditEvent> {
         let mut evictions = self.writes();
         evictions.retain(|e| e.is_eviction() && e.succeeded());
         evictions
     }
+}
+
+/// The cluster as it was when the relocation said that it had succeeded.
+fn when_succeeded(history: &History) -> State {
+    let mut state = State::default();
+    for change in &history.changes {
+        state.apply(change);
+        let over = state.all(Kind::NodeRelocation).any(|r| {
+            let Detail::Relocation { status, .. } = &r.detail else {
+                return false;
+            };
+            !status["completionTime"].is_null()
+        });
+        if over {
+            return state;
+        }
+    }
+    panic!("it has not succeeded");
 }
 
 /// Whether a write is one that relocator may do before it has started: its own status, and events.

@@ -23,13 +23,23 @@ impl Toy {
     }
 
     fn end_terminating(&mut self) {
-        Arc::make_mut(&mut self.cluster.pods).retain(|_, p| !p.terminating);
+        // A kubelet that is away ends nothing.
+        let nodes = Arc::clone(&self.cluster.nodes);
+        let answers = |pod: &Pod| {
+            let node = pod.node.as_ref();
+            node.is_none_or(|name| nodes.values().any(|n| n.name == *name && n.ready))
+        };
+        let endless = &self.endless;
+        Arc::make_mut(&mut self.cluster.pods).retain(|_, p| {
+            let stays = endless.contains(&p.reference.name) || !answers(p);
+            !p.terminating || stays
+        });
         // What was bound a round ago is Ready now.
         let bound: Vec<_> = self
             .cluster
             .pods
             .values()
-            .filter(|p| p.node.is_some() && !p.ready)
+            .filter(|p| p.node.is_some() && !p.ready && !p.terminating && answers(p))
             .map(|p| p.reference.clone())
             .collect();
         for pod in bound {

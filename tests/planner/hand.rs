@@ -99,6 +99,24 @@ fn a_cordon_that_was_there_before_stays() {
 }
 
 #[test]
+fn a_pod_that_lands_on_a_node_that_is_open_again_does_not_hold_up_the_end() {
+    let mut toy = moving();
+    toy.until("restoring", |t| t.stage() == "Restoring");
+    // Opened and released; the operator crashes before it has said that it is over.
+    while toy.by_name("old").marks.claimed_by.is_some() {
+        for action in toy.plan().actions {
+            toy.carry_out(&action);
+        }
+    }
+    assert!(!toy.is_over());
+    assert!(!toy.by_name("old").unschedulable);
+    let owner = toy.pods_named("db-0")[0].controller.clone();
+    toy.pod("db-3", "db", Some("old"), owner);
+    toy.until("over", Toy::is_over);
+    assert_eq!(toy.stage(), "Succeeded", "{:?}", toy.reasons());
+}
+
+#[test]
 fn a_restart_that_is_undone_is_a_blocker_and_not_a_fight() {
     let spec = json!({"nodes": {"names": ["old"]}, "replacement": {"strategy": "None"}, "workloads": {"strategy": "RolloutRestart"}});
     let mut toy = Toy::new(spec);

@@ -1,7 +1,7 @@
 //! The invariants of the design, asked before each action is carried out, of the world as it is then.
 
 use relocator::api::status::Stage;
-use relocator::plan::Action;
+use relocator::plan::{Action, Restore};
 use relocator::world::{Pod, Uid};
 
 use crate::toy::Toy;
@@ -97,11 +97,11 @@ pub(crate) fn allows(toy: &Toy, action: &Action) {
                 node.name
             );
         }
-        Action::ReleaseNode {
+        Action::Restore(Restore::ReleaseNode {
             node,
             uncordon: true,
             ..
-        } => {
+        }) => {
             let Some(node) = toy.cluster.nodes.get(&node.uid) else {
                 return;
             };

@@ -8,6 +8,7 @@ use relocator::plan;
 use relocator::world::RolloutStrategy;
 use serde_json::json;
 
+use crate::nodes::{collect_garbage, unready, vanish};
 use crate::oracle;
 use crate::toy::Toy;
 
@@ -110,38 +111,121 @@ fn world(recipe: &Recipe) -> Toy {
     toy
 }
 
+/// What happens to a node, in which round.
+#[derive(Clone, Copy, Debug)]
+enum Misfortune {
+    /// Its kubelet is away for so many rounds.
+    Silent(usize),
+    /// It is gone, and Kubernetes removes its pods so many rounds later.
+    Gone(usize),
+}
+
+/// The round since the start, which of the nodes there are then, and what happens to it.
+fn misfortunes() -> impl Strategy<Value = Vec<(usize, usize, Misfortune)>> {
+    let what = prop_oneof![
+        (1_usize..40).prop_map(Misfortune::Silent),
+        (1_usize..20).prop_map(Misfortune::Gone),
+    ];
+    prop::collection::vec((0_usize..60, 0_usize..8, what), 1..4)
+}
+
+/// Lets misfortune happen, and end. True when it has just happened.
+fn strike(toy: &mut Toy, round: usize, misfortunes: &[(usize, usize, Misfortune)]) -> bool {
+    let mut struck = false;
+    // What happens at its very end comes too late.
+    let ends = ["Restoring", "Succeeded"].contains(&toy.stage().as_str());
+    for (at, which, what) in misfortunes {
+        let (Misfortune::Silent(rounds) | Misfortune::Gone(rounds)) = what;
+        if *at == round && !ends {
+            struck = true;
+            let names = toy.cluster.nodes.values().map(|n| n.name.to_string());
+            let names: Vec<_> = names.collect();
+            match (names.iter().cycle().nth(*which), what) {
+                (Some(name), Misfortune::Silent(_)) => unready(toy, name),
+                (Some(name), Misfortune::Gone(_)) => vanish(toy, name),
+                (None, _) => {}
+            }
+        }
+        if at + rounds == round {
+            for node in toy.cluster.nodes.clone().values() {
+                toy.node_mut(&node.uid).ready = true;
+            }
+            collect_garbage(toy);
+        }
+    }
+    struck
+}
+
+/// Runs the world to its end, if it comes to one. Returns it as it was before, and after.
+fn run(recipe: &Recipe, misfortunes: &[(usize, usize, Misfortune)]) -> (Toy, Toy) {
+    let mut toy = world(recipe);
+    let before = toy.clone();
+    let mut earlier = Arc::new(toy.cluster.clone());
+    let mut since_start = 0;
+    for round in 0..600 {
+        if toy.is_over() {
+            break;
+        }
+        // Before it has begun, a node that is gone is none that was asked for.
+        let mut struck = false;
+        if toy.status().start_time.is_some() {
+            struck = strike(&mut toy, since_start, misfortunes);
+            since_start += 1;
+        }
+        let (late, carried_out) = recipe.lags[round % recipe.lags.len()];
+        // Nobody can know that a node is lost in the moment in which it is, and what is told of it at the end has to be true.
+        let late = late && !struck;
+        let now = Arc::new(toy.cluster.clone());
+        // The watch may be a round behind; the relocation and fresh reads never are.
+        let world = toy.look_at(if late {
+            Arc::clone(&earlier)
+        } else {
+            Arc::clone(&now)
+        });
+        earlier = now;
+        let plan = plan::plan(&world);
+        toy.record(&plan);
+        // A crash lets only some of the actions be carried out; every third round none is missing, or nothing would ever end.
+        let most = if round % 3 == 0 {
+            plan.actions.len()
+        } else {
+            carried_out
+        };
+        for action in plan.actions.iter().take(most) {
+            // What is refused for its precondition does no harm; what is not is judged by what it does.
+            if !late {
+                oracle::allows(&toy, action);
+            }
+            toy.carry_out(action);
+        }
+        toy.tick();
+    }
+    (before, toy)
+}
+
 proptest! {
     #![proptest_config(Config { cases: 400, failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn every_end_is_a_good_one(recipe in recipe()) {
-        let mut toy = world(&recipe);
-        let before = toy.clone();
-        let mut earlier = Arc::new(toy.cluster.clone());
-        for round in 0..600 {
-            if toy.is_over() {
-                break;
-            }
-            let (late, carried_out) = recipe.lags[round % recipe.lags.len()];
-            let now = Arc::new(toy.cluster.clone());
-            // The watch may be a round behind; the relocation and fresh reads never are.
-            let world = toy.look_at(if late { Arc::clone(&earlier) } else { Arc::clone(&now) });
-            earlier = now;
-            let plan = plan::plan(&world);
-            toy.record(&plan);
-            // A crash lets only some of the actions be carried out; every third round none is missing, or nothing would ever end.
-            let most = if round % 3 == 0 { plan.actions.len() } else { carried_out };
-            for action in plan.actions.iter().take(most) {
-                if late {
-                    // What is refused for its precondition does no harm; what is not is judged by what it does.
-                    toy.carry_out(action);
-                } else {
-                    oracle::allows(&toy, action);
-                    toy.carry_out(action);
-                }
-            }
-            toy.tick();
+    fn every_end_is_a_good_one_when_nodes_fail(recipe in recipe(), misfortunes in misfortunes()) {
+        let (before, toy) = run(&recipe, &misfortunes);
+        prop_assert!(toy.is_over(), "{:#?}", toy.status());
+        prop_assert_eq!(toy.stage(), "Succeeded");
+        oracle::nothing_is_left(&before, &toy, recipe.after_drain == 1);
+        let gone = |name: &str| toy.cluster.node_named(&name.into()).is_none();
+        let works = toy.status().workloads;
+        let moved = |app: &str| works.iter().any(|w| w.name == app);
+        for pod in toy.cluster.pods.values().filter(|p| moved(&p.labels["app"])) {
+            let name = pod.node.as_ref().unwrap().as_str();
+            prop_assert!(!gone(name), "{} is on {name}, which is gone", pod.reference);
+            let was_selected = toy.status().nodes.iter().any(|n| n.name == name);
+            prop_assert!(!was_selected || recipe.after_drain == 2, "{} is on {name}", pod.reference);
         }
+    }
+
+    #[test]
+    fn every_end_is_a_good_one(recipe in recipe()) {
+        let (before, toy) = run(&recipe, &[]);
         prop_assert!(toy.is_over(), "{:#?}", toy.status());
         prop_assert_eq!(toy.stage(), "Succeeded");
         let delete = recipe.after_drain == 0;

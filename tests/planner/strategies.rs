@@ -259,6 +259,11 @@ fn workloads_that_share_a_budget_take_turns() {
             .labels
             .insert("app".into(), "shared".into());
     }
+    for set in std::sync::Arc::make_mut(&mut toy.cluster.stateful_sets).values_mut() {
+        std::sync::Arc::make_mut(set)
+            .pod_labels
+            .insert("app".into(), "shared".into());
+    }
     // The budget would allow both at once: it wants two of four.
     toy.budget("shared", "shared", 2);
     let mut most = 0;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use relocator::api::keys;
 use relocator::api::relocation::{NodeRelocation, NodeRelocationSpec};
 use relocator::api::status::NodeRelocationStatus;
-use relocator::plan::{self, Action, Plan};
+use relocator::plan::{self, Action, Plan, Restore};
 use relocator::world::{
     Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Marks, Node, NodeClaim,
     NodeName, NodePool, OwnerReference, PlaceholderLabel, PlaceholderSetup, Pod, PodRef,
@@ -26,6 +26,8 @@ pub(crate) struct Toy {
     pub(crate) autoscaled: bool,
     /// Pods that never get Ready, by name.
     pub(crate) sick: Vec<String>,
+    /// Pods that never end once they terminate, by name.
+    pub(crate) endless: Vec<String>,
 }
 
 fn reference(kind: WorkloadKind, name: &str) -> WorkloadRef {
@@ -35,6 +37,10 @@ fn reference(kind: WorkloadKind, name: &str) -> WorkloadRef {
         name: name.into(),
         uid: format!("{kind}-{name}").into(),
     }
+}
+
+fn labels(app: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("app".to_owned(), app.to_owned())])
 }
 
 pub(crate) fn owner(kind: &str, name: &str, uid: &Uid) -> OwnerReference {
@@ -62,6 +68,7 @@ impl Toy {
             cluster: Cluster::default(),
             autoscaled: false,
             sick: Vec::new(),
+            endless: Vec::new(),
         }
     }
 
@@ -189,12 +196,14 @@ impl Toy {
                 uid: uid.clone(),
             },
             resource_version: self.next_version(),
-            labels: BTreeMap::from([("app".to_owned(), app.to_owned())]),
+            labels: labels(app),
             node: node.map(NodeName::from),
             finished: false,
             ready: node.is_some() && !self.sick.iter().any(|s| s == name),
             ready_since: node.map(|_| self.now),
             terminating: false,
+            stops_by: None,
+            finalizers: Vec::new(),
             created: Some(self.now),
             controller,
             mirror: false,
@@ -225,6 +234,7 @@ impl Toy {
             available: replicas,
             observed: true,
             rolled_out: true,
+            pod_labels: labels(name),
             reference,
         };
         Arc::make_mut(&mut self.cluster.stateful_sets)
@@ -248,6 +258,7 @@ impl Toy {
             controller: None,
             surge: None,
             failure: None,
+            pod_labels: labels(name),
             reference,
         };
         let uid = deployment.reference.uid.clone();
@@ -280,6 +291,7 @@ impl Toy {
             observed: true,
             controller: Some(owner("Deployment", &parent.name, &parent.uid)),
             restarted_at,
+            pod_labels: labels(&parent.name),
             reference,
         };
         let uid = set.reference.uid.clone();
@@ -451,18 +463,6 @@ impl Toy {
     pub(crate) fn carry_out(&mut self, action: &Action) -> bool {
         let claim = Self::claim();
         let version = self.next_version();
-        let same_node = |toy: &Self, handle: &plan::NodeHandle| {
-            toy.cluster
-                .nodes
-                .get(&handle.uid)
-                .is_some_and(|n| n.resource_version == handle.resource_version)
-        };
-        let same_pod = |toy: &Self, handle: &plan::PodHandle| {
-            toy.cluster
-                .pods
-                .get(&handle.pod.uid)
-                .is_some_and(|p| p.resource_version == handle.resource_version)
-        };
         match action {
             Action::AddFinalizer => {
                 self.relocation.metadata.finalizers = Some(vec![keys::FINALIZER.into()]);
@@ -472,9 +472,8 @@ impl Toy {
             }
             Action::ClaimNode { node, .. }
             | Action::ProtectNode { node }
-            | Action::Cordon { node }
-            | Action::ReleaseNode { node, .. } => {
-                if !same_node(self, node) {
+            | Action::Cordon { node } => {
+                if !self.is_current(node) {
                     return false;
                 }
                 let node = self.node_mut(&node.uid);
@@ -495,27 +494,11 @@ impl Toy {
                         node.unschedulable = true;
                         node.marks.cordoned_by = Some(claim);
                     }
-                    Action::ReleaseNode {
-                        unprotect,
-                        uncordon,
-                        ..
-                    } => {
-                        node.marks.claimed_by = None;
-                        node.marks.protected_by = None;
-                        node.marks.cordoned_by = None;
-                        node.unschedulable &= !uncordon;
-                        if *unprotect {
-                            node.marks.do_not_disrupt = None;
-                        }
-                    }
                     _ => unreachable!(),
                 }
             }
-            Action::ProtectPod { pod }
-            | Action::UnprotectPod { pod, .. }
-            | Action::CheapenPod { pod }
-            | Action::UncheapenPod { pod, .. } => {
-                if !same_pod(self, pod) {
+            Action::ProtectPod { pod } | Action::CheapenPod { pod } => {
+                if !self.is_current_pod(pod) {
                     return false;
                 }
                 let pod = self.pod_mut(&pod.pod.uid);
@@ -525,21 +508,9 @@ impl Toy {
                         pod.marks.do_not_disrupt = Some("true".into());
                         pod.marks.protected_by = Some(claim);
                     }
-                    Action::UnprotectPod { still_ours, .. } => {
-                        pod.marks.protected_by = None;
-                        if *still_ours {
-                            pod.marks.do_not_disrupt = None;
-                        }
-                    }
                     Action::CheapenPod { .. } => {
                         pod.marks.deletion_cost = Some(keys::DELETION_COST_VALUE.into());
                         pod.marks.costed_by = Some(claim);
-                    }
-                    Action::UncheapenPod { still_ours, .. } => {
-                        pod.marks.costed_by = None;
-                        if *still_ours {
-                            pod.marks.deletion_cost = None;
-                        }
                     }
                     _ => unreachable!(),
                 }
@@ -562,9 +533,6 @@ impl Toy {
                 pod.placeholder = Some(label);
                 pod.reference.namespace = keys::PLACEHOLDER_NAMESPACE.into();
             }
-            Action::DeletePlaceholder { pod } => {
-                Arc::make_mut(&mut self.cluster.pods).remove(&pod.uid);
-            }
             Action::Evict { pod, .. } => {
                 let covered: Vec<_> = match self.cluster.pods.get(&pod.uid) {
                     Some(pod) => self.cluster.budgets_of(pod).cloned().collect(),
@@ -575,8 +543,11 @@ impl Toy {
                 {
                     return false;
                 }
+                let grace = jiff::SignedDuration::from_secs(30);
+                let stops_by = self.now.checked_add(grace).unwrap();
                 let pod = self.pod_mut(&pod.uid);
                 pod.terminating = true;
+                pod.stops_by = Some(stops_by);
                 pod.ready = false;
                 pod.resource_version = version;
             }
@@ -585,7 +556,7 @@ impl Toy {
                 resource_version,
                 ..
             }
-            | Action::Scale {
+            | Action::Surge {
                 workload,
                 resource_version,
                 ..
@@ -601,9 +572,9 @@ impl Toy {
                     Action::Restart { restarted_at, .. } => {
                         deployment.restarted_at = Some(restarted_at.clone());
                     }
-                    Action::Scale { replicas, mark, .. } => {
-                        deployment.replicas = replicas.unwrap_or(deployment.replicas);
-                        deployment.surge.clone_from(mark);
+                    Action::Surge { mark, .. } => {
+                        deployment.replicas = mark.to;
+                        deployment.surge = Some(mark.clone());
                     }
                     _ => unreachable!(),
                 }
@@ -614,6 +585,79 @@ impl Toy {
                     Some(claim) => Arc::make_mut(claim).deleting = true,
                     None => return false,
                 }
+            }
+            Action::Restore(restore) => return self.take_away(restore),
+        }
+        self.count_budgets();
+        true
+    }
+
+    fn is_current(&self, node: &plan::NodeHandle) -> bool {
+        let there = self.cluster.nodes.get(&node.uid);
+        there.is_some_and(|n| n.resource_version == node.resource_version)
+    }
+
+    fn is_current_pod(&self, pod: &plan::PodHandle) -> bool {
+        let there = self.cluster.pods.get(&pod.pod.uid);
+        there.is_some_and(|p| p.resource_version == pod.resource_version)
+    }
+
+    /// As [`Self::carry_out`].
+    pub(crate) fn take_away(&mut self, restore: &Restore) -> bool {
+        let version = self.next_version();
+        match restore {
+            Restore::ReleaseNode {
+                node,
+                marks,
+                unprotect,
+                uncordon,
+            } => {
+                if !self.is_current(node) {
+                    return false;
+                }
+                let node = self.node_mut(&node.uid);
+                node.resource_version = version;
+                node.marks.claimed_by.take_if(|_| marks.claim);
+                node.marks.protected_by.take_if(|_| marks.protection);
+                node.marks.cordoned_by.take_if(|_| marks.cordon);
+                node.marks.do_not_disrupt.take_if(|_| *unprotect);
+                node.unschedulable &= !uncordon;
+            }
+            Restore::UnprotectPod { pod, still_ours } => {
+                if !self.is_current_pod(pod) {
+                    return false;
+                }
+                let pod = self.pod_mut(&pod.pod.uid);
+                pod.resource_version = version;
+                pod.marks.protected_by = None;
+                pod.marks.do_not_disrupt.take_if(|_| *still_ours);
+            }
+            Restore::UncheapenPod { pod, still_ours } => {
+                if !self.is_current_pod(pod) {
+                    return false;
+                }
+                let pod = self.pod_mut(&pod.pod.uid);
+                pod.resource_version = version;
+                pod.marks.costed_by = None;
+                pod.marks.deletion_cost.take_if(|_| *still_ours);
+            }
+            Restore::DeletePlaceholder { pod } => {
+                Arc::make_mut(&mut self.cluster.pods).remove(&pod.uid);
+            }
+            Restore::EndSurge {
+                workload,
+                resource_version,
+                replicas,
+            } => {
+                let there = self.cluster.deployments.get(&workload.uid);
+                if there.is_none_or(|d| d.resource_version != *resource_version) {
+                    return false;
+                }
+                let deployment = self.deployment_mut(&workload.name);
+                deployment.resource_version = version;
+                deployment.observed = false;
+                deployment.replicas = replicas.unwrap_or(deployment.replicas);
+                deployment.surge = None;
             }
         }
         self.count_budgets();

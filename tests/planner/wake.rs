@@ -1,7 +1,7 @@
 //! A pod that the scheduler has forgotten: a placeholder goes, so that it looks again, and less and less often.
 
 use jiff::SignedDuration;
-use relocator::plan::Action;
+use relocator::plan::{Action, Restore};
 use serde_json::json;
 
 use crate::toy::Toy;
@@ -53,7 +53,7 @@ fn decide(toy: &mut Toy, seconds: i64) -> (usize, usize) {
     let (mut deleted, mut created) = (0, 0);
     for action in &plan.actions {
         match action {
-            Action::DeletePlaceholder { .. } => deleted += 1,
+            Action::Restore(Restore::DeletePlaceholder { .. }) => deleted += 1,
             Action::CreatePlaceholder(_) => created += 1,
             other => panic!("{other:?}"),
         }

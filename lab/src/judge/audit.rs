@@ -46,6 +46,8 @@ pub struct AuditEvent {
     pub user: String,
     /// `userAgent`.
     pub user_agent: String,
+    /// `requestURI`: path and parameters, such as the field selector of a list.
+    pub uri: String,
     /// `objectRef.apiGroup`.
     pub group: String,
     /// `objectRef.resource`.
@@ -78,6 +80,7 @@ impl AuditEvent {
             verb: wire.verb,
             user: wire.user.username,
             user_agent: wire.user_agent,
+            uri: wire.request_uri,
             group: object.api_group,
             resource: object.resource,
             subresource: object.subresource,
@@ -271,6 +274,8 @@ struct Wire {
     user: WireUser,
     #[serde(default)]
     user_agent: String,
+    #[serde(default, rename = "requestURI")]
+    request_uri: String,
     object_ref: Option<WireRef>,
     #[serde(default)]
     response_status: WireStatus,

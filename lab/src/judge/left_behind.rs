@@ -15,7 +15,7 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Names object and what, for everything at the end that was not on the same object (by UID) at the start mark, or, for
 /// an object made later, at its creation:
 ///
-/// - a cordon, unless it is expected to stay;
+/// - a cordon, unless it is expected to stay, or the node or its `NodeClaim` is in deletion;
 /// - an annotation do-not-disrupt or pod-deletion-cost;
 /// - a label, annotation, taint or finalizer with one of the marker prefixes, also on a pod template; these also on
 ///   objects that were made with them. The finalizer of a `NodeRelocation` only once it is being deleted;
@@ -71,6 +71,7 @@ fn of_object(
     if cordoned(object)
         && !before.is_some_and(|b| cordoned(b))
         && !case.input.expected_cordons.contains(&object.name)
+        && !is_leaving(case, object)
     {
         add("cordon".to_owned());
     }
@@ -91,6 +92,13 @@ fn of_object(
         add("in deletion".to_owned());
     }
     out
+}
+
+/// Whether a node is on its way out: nothing is to land there any more.
+fn is_leaving(case: &Case, node: &Object) -> bool {
+    let of_node = |claim: &Object| matches!(&claim.detail, Detail::NodeClaim { node: of, .. } if *of == node.name);
+    let mut claims = case.end.all(Kind::NodeClaim);
+    node.terminating || claims.any(|claim| claim.terminating && of_node(claim))
 }
 
 /// Everything on an object that has a marker prefix.

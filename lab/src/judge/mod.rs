@@ -30,7 +30,7 @@ pub use audit::{AuditError, AuditEvent, Identity, read_audit_log};
 pub use history::{Cause, Change, Gap, History, State};
 pub use input::{Interval, JudgeInput};
 pub use invariants::{Broken, check_all, writes_between};
-pub use object::{Kind, Object, Uid};
+pub use object::{Detail, Kind, Object, Uid};
 pub use record::{RecordError, Recorder, RecorderOptions};
 pub use scorecard::{NodeCounts, OwnerScore, RequestCounts, Scorecard};
 pub use snapshot::{ClusterState, SnapshotError, snapshot};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
-use lab::{Lab, NotYet, fixtures, wait_until};
+use lab::{Lab, LabError, NotYet, fixtures, wait_until};
 
 use super::WayError;
 use crate::clock::Clock;
@@ -45,12 +45,8 @@ pub(super) async fn run(scene: &Scene, clock: &mut Clock) -> Result<Timestamp, W
     clock.phase(what, emptied(scene, &workloads)).await?;
     let delete = ["delete", "namespace", DUMMIES, "--wait=false"];
     lab.kubectl(&delete).await?;
-    let drain = ["drain", "--ignore-daemonsets", "--delete-emptydir-data"];
-    clock
-        .phase("kubectl drain", kubectl(lab, &drain, &nodes))
-        .await?;
+    clock.phase("kubectl drain", drain(lab, &nodes)).await?;
     let claims: Vec<&str> = scene.old_claims.iter().map(String::as_str).collect();
-    // Karpenter may be quicker: an empty node that has drifted is its own to remove.
     let verb = ["delete", "nodeclaims", "--ignore-not-found"];
     let delete = kubectl(lab, &verb, &claims);
     clock.phase("kubectl delete nodeclaims", delete).await?;
@@ -59,6 +55,25 @@ pub(super) async fn run(scene: &Scene, clock: &mut Clock) -> Result<Timestamp, W
 
 async fn kubectl(lab: &Lab, verb: &[&str], names: &[&str]) -> Result<(), WayError> {
     lab.kubectl(&[verb, names].concat()).await?;
+    Ok(())
+}
+
+/// Node by node. Karpenter may be quicker: an empty node that has drifted is its own to remove, and needs no drain.
+async fn drain(lab: &Lab, nodes: &[&str]) -> Result<(), WayError> {
+    for node in nodes {
+        let arguments = [
+            "drain",
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            node,
+        ];
+        match lab.kubectl(&arguments).await {
+            Err(LabError::Kubectl { output, .. }) if output.contains("(NotFound)") => {}
+            other => {
+                other?;
+            }
+        }
+    }
     Ok(())
 }
 

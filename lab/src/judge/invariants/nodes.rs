@@ -79,8 +79,16 @@ pub(super) fn foreign_cordons_stay(case: &Case) -> Vec<String> {
             continue;
         };
         let is = cordoned(&change.object);
-        let lifted = std::mem::replace(was, is) && !is;
-        if lifted && let Some(request) = case.our_write_of(change, "unschedulable") {
+        let before = std::mem::replace(was, is);
+        if is && !before && case.our_write_of(change, "unschedulable").is_some() {
+            // Somebody lifted it in between, and this one is ours.
+            now.remove(&change.object.uid);
+            continue;
+        }
+        if before
+            && !is
+            && let Some(request) = case.our_write_of(change, "unschedulable")
+        {
             out.push(format!(
                 "{} was cordoned before the start and was uncordoned: {request}",
                 change.object

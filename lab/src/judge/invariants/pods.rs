@@ -113,7 +113,7 @@ impl<'a> OurOwners<'a> {
     }
 }
 
-/// 4: when we evict a pod of a `StatefulSet`, all its others serve; no two pods of one ordinal exist; and no pod of one
+/// 4: when we evict a pod of a `StatefulSet`, all its others serve, or, where it does not serve itself, are at least there; no two pods of one ordinal exist; and no pod of one
 /// that runs is gone without having stopped through a request of ours.
 pub(super) fn one_of_a_stateful_set(case: &Case) -> Vec<String> {
     let mut out = Vec::new();
@@ -158,7 +158,13 @@ fn not_alone(case: &Case, state: &State, pod: &Object, request: &AuditEvent) -> 
         .pods(state, &owner)
         .filter(|p| p.uid != pod.uid)
         .partition(|p| p.is_ready_pod());
-    if serving.len() + 1 >= count(wanted) {
+    // A pod that did not serve is no loss; then others that do not serve either may be left where they are, but none may be on its way.
+    let staying = if pod.is_ready_pod() {
+        0
+    } else {
+        down.iter().filter(|p| !p.terminating).count()
+    };
+    if serving.len() + staying + 1 >= count(wanted) {
         return None;
     }
     let down: Vec<_> = down

@@ -1,0 +1,189 @@
+//! Waits in words: what comes by itself, for status and logs. Pure.
+
+use std::fmt;
+
+use crate::world::{NodeName, PodRef, WorkloadRef};
+
+/// Something that will come by itself, and what it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waiting {
+    /// The nodes that have not got our mark yet.
+    Claims(usize),
+    Cordons(usize),
+    /// Placeholders without a ready node.
+    Places {
+        placed: usize,
+        wanted: usize,
+        why: Option<String>,
+    },
+    /// A place for the next pod of this workload.
+    Place(WorkloadRef),
+    Restarted(WorkloadRef),
+    /// The pods that were added to the replica count of this workload.
+    Surged {
+        workload: WorkloadRef,
+        arrived: usize,
+        wanted: usize,
+        why: Option<String>,
+    },
+    /// The workload has to be whole again first.
+    Whole {
+        workload: WorkloadRef,
+        ready: usize,
+        replicas: usize,
+    },
+    Settling(WorkloadRef),
+    Stopping {
+        pod: PodRef,
+        finalizers: Vec<String>,
+    },
+    /// The node of a pod is gone: Kubernetes removes such pods after a while.
+    Orphan {
+        pod: PodRef,
+        node: NodeName,
+    },
+    Budget {
+        pod: PodRef,
+        budget: String,
+        healthy: i32,
+        desired: i32,
+    },
+    /// Another workload that shares a budget moves first.
+    Turn {
+        workload: WorkloadRef,
+        shared: String,
+    },
+    /// The others, before what they need for moving is moved itself.
+    Last {
+        workload: WorkloadRef,
+        until: String,
+    },
+    /// `workloads.maxConcurrent` pods are on the move.
+    Slot(WorkloadRef),
+    Job {
+        job: String,
+        node: NodeName,
+    },
+    /// The placeholder of another relocation.
+    GivesWay {
+        placeholder: PodRef,
+        node: NodeName,
+    },
+    SecondRead(NodeName),
+    Detach {
+        node: NodeName,
+        volumes: usize,
+    },
+    Gone(NodeName),
+    Retry {
+        object: String,
+        why: String,
+    },
+    Release(usize),
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claims(n) => write!(f, "{n} nodes to be claimed and protected"),
+            Self::Cordons(n) => write!(f, "{n} nodes to be cordoned"),
+            Self::Places {
+                placed,
+                wanted,
+                why,
+            } => {
+                write!(f, "{placed} of {wanted} placeholders have a ready node")?;
+                why.iter().try_for_each(|why| write!(f, " ({why})"))
+            }
+            Self::Place(workload) => write!(f, "a ready place for the next pod of {workload}"),
+            Self::Surged {
+                workload,
+                arrived,
+                wanted,
+                why,
+            } => {
+                write!(f, "new pods of {workload}: {arrived} of {wanted} ready")?;
+                why.iter().try_for_each(|why| write!(f, " ({why})"))
+            }
+            Self::Restarted(workload) => write!(f, "{workload} to finish its restart"),
+            Self::Whole {
+                workload,
+                ready,
+                replicas,
+            } => write!(f, "{workload} to be whole: {ready} of {replicas} ready"),
+            Self::Settling(workload) => write!(f, "{workload} to settle"),
+            Self::Stopping { pod, finalizers } if finalizers.is_empty() => {
+                write!(f, "pod {pod} to stop")
+            }
+            Self::Stopping { pod, finalizers } => write!(
+                f,
+                "pod {pod} to stop and to lose its finalizers ({})",
+                finalizers.join(", ")
+            ),
+            Self::Orphan { pod, node } => {
+                write!(f, "pod {pod} to be removed, whose node {node} is gone")
+            }
+            Self::Budget {
+                pod,
+                budget,
+                healthy,
+                desired,
+            } => {
+                write!(
+                    f,
+                    "{budget} to allow the eviction of {pod}: {healthy} healthy, {desired} desired"
+                )
+            }
+            Self::Turn { workload, shared } => write!(
+                f,
+                "the turn of {workload}: it shares {shared} with one that is moving"
+            ),
+            Self::Last { workload, until } => {
+                write!(
+                    f,
+                    "{until}, before {workload}, which is needed for that, is moved"
+                )
+            }
+            Self::Slot(workload) => write!(
+                f,
+                "a free slot for {workload} within workloads.maxConcurrent"
+            ),
+            Self::Job { job, node } => write!(f, "{job} to finish on node {node}"),
+            Self::GivesWay { placeholder, node } => {
+                write!(
+                    f,
+                    "placeholder {placeholder} to be taken away from node {node}"
+                )
+            }
+            Self::SecondRead(node) => write!(
+                f,
+                "a second look at node {node} to confirm that it is empty"
+            ),
+            Self::Detach { node, volumes } => {
+                write!(f, "{volumes} volumes to detach from node {node}")
+            }
+            Self::Gone(node) => write!(f, "node {node} to be removed"),
+            Self::Retry { object, why } => write!(f, "{object}: {why}"),
+            Self::Release(n) => write!(f, "{n} marks or placeholders to be taken away"),
+        }
+    }
+}
+
+/// The waits in one sentence: the first few, and how many more.
+pub(super) fn sentence(waits: &[Waiting]) -> String {
+    const SHOWN: usize = 3;
+    let mut shown: Vec<_> = waits.iter().collect();
+    shown.sort();
+    shown.dedup();
+    let more = shown.len().saturating_sub(SHOWN);
+    let mut text = shown
+        .iter()
+        .take(SHOWN)
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ");
+    if more > 0 {
+        text = format!("{text}; and {more} more");
+    }
+    text
+}
