@@ -46,10 +46,11 @@ fn for_pods_of(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
         return;
     }
     let placed = |p: &&Pod| !p.terminating && !p.finished && gates::is_placed(scene, p);
-    let own: Vec<_> = scene
-        .placeholders_of(&work.reference.uid)
-        .filter(placed)
-        .collect();
+    let own: Vec<_> = scene.placeholders_of(&work.reference.uid).collect();
+    // Where one of its placeholders has no place either, it is room that is missing.
+    if !own.iter().all(placed) {
+        return;
+    }
     // Where there is still a place for each of those that wait, it was not given up: nothing has been forgotten yet.
     let kept = own.iter().filter(|p| p.created <= Some(since)).count();
     let needed = work.replicas().saturating_sub(work.elsewhere.len());
