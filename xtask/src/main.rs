@@ -1,7 +1,7 @@
 //! `cargo xtask`: what people who work on relocator do with one command.
 //!
 //! ```text
-//! demo bench test crd labs    one command each
+//! demo bench test sim crd labs one command each
 //! scene                       a lab in which the node pool has drifted and Karpenter is stuck
 //! way                         how its nodes are emptied: by relocator, by kubectl drain, by hand
 //! live moves                  the view of a relocation while it runs
@@ -20,6 +20,7 @@ mod live;
 mod moves;
 mod report;
 mod scene;
+mod sim;
 mod test;
 mod text;
 mod way;
@@ -41,6 +42,7 @@ struct Cli {
 enum Command {
     Demo(demo::Demo),
     Test(test::Test),
+    Sim(sim::Sim),
     Bench(bench::Bench),
     Crd(crd::Crd),
     Lab(labs::Labs),
@@ -103,6 +105,7 @@ async fn run(command: Command) -> Result<bool, Fatal> {
     match command {
         Command::Demo(demo) => Ok(demo.run().await?),
         Command::Test(test) => Ok(test.run().await?),
+        Command::Sim(sim) => Ok(sim.run().await?),
         Command::Bench(bench) => Ok(bench.run().await?),
         Command::Crd(crd) => Ok(crd.run().await?),
         Command::Lab(labs) => Ok(labs.run().await?),

@@ -11,14 +11,15 @@ use lab::programs::{self, ProgramsError};
 use crate::cargo::{self, CargoError};
 use crate::clock::Clock;
 use crate::scene::{self, SceneError};
+use crate::sim;
 use crate::text;
 
-/// Format, clippy, dependencies, and all tests, those on a control plane included.
+/// Format, clippy, dependencies, all tests, those on a control plane included, and ten thousand simulated runs.
 ///
 /// Without options everything; with one of --unit and --lab only that part.
 #[derive(Debug, Args)]
 pub(crate) struct Test {
-    /// What needs no control plane: format, clippy, dependencies, unit and property tests.
+    /// What needs no control plane: format, clippy, dependencies, unit and property tests, simulated runs.
     #[arg(long)]
     unit: bool,
     /// The tests on a control plane, and the others in tests/ folders.
@@ -67,6 +68,8 @@ enum Step {
     LabTests,
     /// All of the three, in one call, so that a failure of one is seen with the others.
     AllTests,
+    /// Seeded runs of the simulation, as many as fit into a fixed time.
+    Simulation,
 }
 
 impl Step {
@@ -79,6 +82,7 @@ impl Step {
             Self::DocTests => "documentation tests",
             Self::LabTests => "tests on a control plane",
             Self::AllTests => "unit, property, documentation and control plane tests",
+            Self::Simulation => "simulated runs with faults",
         }
     }
 
@@ -106,13 +110,20 @@ impl Step {
             Self::DocTests => &["test", "--workspace", "--features", CRASH, "--doc"],
             Self::LabTests => &["test", "--workspace", "--features", CRASH, "--test", "*"],
             Self::AllTests => &["test", "--workspace", "--features", CRASH],
+            // Ten thousand take less on two cores; a slow machine does as many as it can.
+            Self::Simulation => &["--seed", "1", "--runs", "10000", "--seconds", "300"],
         }
     }
 
     /// Whether it starts labs.
     fn needs_programs(self) -> bool {
         match self {
-            Self::Format | Self::Clippy | Self::Deny | Self::UnitTests | Self::DocTests => false,
+            Self::Format
+            | Self::Clippy
+            | Self::Deny
+            | Self::UnitTests
+            | Self::DocTests
+            | Self::Simulation => false,
             Self::LabTests | Self::AllTests => true,
         }
     }
@@ -138,6 +149,7 @@ impl Test {
             let began = Instant::now();
             let command = match step {
                 Step::Deny => cargo_deny(&clock).await?,
+                Step::Simulation => sim::command(),
                 _ => cargo::cargo(),
             };
             let command = complete(step, command, self.keep_going);
@@ -170,9 +182,14 @@ impl Test {
     fn steps(&self) -> Vec<Step> {
         let checks = [Step::Format, Step::Clippy, Step::Deny];
         match (self.unit, self.lab) {
-            (true, false) => [&checks[..], &[Step::UnitTests, Step::DocTests]].concat(),
+            (true, false) => {
+                let tests = [Step::UnitTests, Step::DocTests, Step::Simulation];
+                [&checks[..], &tests].concat()
+            }
             (false, true) => vec![Step::LabTests],
-            (true, true) | (false, false) => [&checks[..], &[Step::AllTests]].concat(),
+            (true, true) | (false, false) => {
+                [&checks[..], &[Step::AllTests, Step::Simulation]].concat()
+            }
         }
     }
 }
@@ -271,7 +288,13 @@ mod tests {
         };
         assert_eq!(
             all.steps(),
-            [Step::Format, Step::Clippy, Step::Deny, Step::AllTests]
+            [
+                Step::Format,
+                Step::Clippy,
+                Step::Deny,
+                Step::AllTests,
+                Step::Simulation
+            ]
         );
     }
 
