@@ -516,10 +516,12 @@ fn expected_cordons(store: &Store, done: &[Done]) -> BTreeSet<String> {
 
 /// What nobody could have known in time: somebody changed the world so shortly before that no watch had told of it.
 ///
-/// Nor can two that act at the very same moment because both believe that they lead know of each other's other workload; the lease is
-/// what keeps that from happening, and the lab is where the lease is tried.
+/// Nor can two that act at the very same moment because both believe that they lead know of each other's other relocation or workload;
+/// the lease is what keeps that from happening, and the lab is where the lease is tried.
 fn excused(broken: &str, profile: &Profile, done: &[Done], store: &Store) -> bool {
-    if !profile.turns && broken.starts_with("3:") && broken.contains("which shares") {
+    let of_turns =
+        broken.starts_with("4:") || (broken.starts_with("3:") && broken.contains("which shares"));
+    if !profile.turns && of_turns {
         return true;
     }
     // Left in deletion by others: people, or Karpenter that removes an empty node.

@@ -118,7 +118,10 @@ impl<'a> Work<'a> {
             Owner::StatefulSet(s) => s.observed && s.available >= s.replicas && s.rolled_out,
             Owner::Gone => true,
         };
-        own_status && self.ready() >= self.replicas() && self.ending() == 0
+        // More pods than replicas: the owner has asked one to go, and the watch of pods has not told which.
+        let there = self.staying().count() + self.elsewhere.len();
+        let fits = there == self.replicas() || matches!(self.owner, Owner::Gone);
+        own_status && fits && self.ready() >= self.replicas() && self.ending() == 0
     }
 
     /// Replicas that are on their way: gone from a selected node, not Ready elsewhere yet.
