@@ -27,4 +27,6 @@ pub mod run;
 pub mod scenario;
 pub mod server;
 pub mod store;
+mod story;
+mod verdict;
 pub mod wire;
