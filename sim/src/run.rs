@@ -238,9 +238,10 @@ impl Run {
         let mut blocked: Option<String> = None;
         let mut quiet = Vec::new();
         let mut same_since = (0, self.clock.now());
+        let mut last: Option<Seen> = None;
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            let seen = self.look();
+            let seen = self.look(last.take());
             if seen.over {
                 let end = match blocked {
                     Some(why) => End::Blocked(why),
@@ -263,9 +264,10 @@ impl Run {
             if rested && blocked.is_none() && !seen.reasons.is_empty() {
                 let from = same_since.1.saturating_add(WRITTEN).unwrap_or(now);
                 quiet.push(Interval { from, to: now });
-                blocked = Some(seen.reasons);
+                blocked = Some(seen.reasons.clone());
                 self.delete_relocations();
             }
+            last = Some(seen);
         }
     }
 
@@ -282,8 +284,14 @@ impl Run {
         }
     }
 
-    fn look(&self) -> Seen {
+    /// Looks at the relocations. Nothing has to be counted again while they are as they were at the `last` look.
+    fn look(&self, last: Option<Seen>) -> Seen {
         let store = lock(&self.shared.store);
+        let relocations = store.touched(&[Resource::Relocations]);
+        let revision = store.touched(&Resource::ALL);
+        if let Some(last) = last.filter(|last| last.relocations == relocations) {
+            return Seen { revision, ..last };
+        }
         let made = store
             .changes()
             .iter()
@@ -319,7 +327,8 @@ impl Run {
                 .collect::<Vec<_>>()
                 .join("; "),
             reasons: reasons.into_iter().collect::<Vec<_>>().join(", "),
-            revision: store.touched(&Resource::ALL),
+            relocations,
+            revision,
         }
     }
 
@@ -391,6 +400,9 @@ struct Seen {
     words: String,
     message: String,
     reasons: String,
+    /// The last revision of a relocation.
+    relocations: u64,
+    /// The last revision of anything.
     revision: u64,
 }
 
