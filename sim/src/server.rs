@@ -377,13 +377,6 @@ fn ask_budget(store: &mut Store, pod: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The owners of an object, by UID.
-pub fn owners(object: &Value) -> impl Iterator<Item = &str> {
-    list(object, &["metadata", "ownerReferences"])
-        .iter()
-        .map(|o| text(o, &["uid"]))
-}
-
 /// The controller of an object, by UID; empty if it has none.
 #[must_use]
 pub fn controller(object: &Value) -> &str {

@@ -121,7 +121,7 @@ fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     }
 }
 
-/// In so many seconds, and a fraction that the seed chooses.
+/// The time in so many seconds.
 fn after(now: Timestamp, seconds: f64) -> Timestamp {
     let millis = SignedDuration::from_secs_f64(seconds);
     now.saturating_add(millis).unwrap_or(Timestamp::MAX)
