@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::conditions::cut;
-use super::status::{BlockerStatus, MoreWorkloads, NodeRelocationStatus};
+use super::status::{BlockerStatus, MoreWorkloads, NodeRelocationStatus, WarningStatus};
 
 /// Most nodes in `status.nodes`: the highest `spec.nodes.limit`.
 pub(crate) const MAX_NODES: usize = 1000;
@@ -14,12 +14,12 @@ pub(crate) const MAX_COUNT: u32 = 1_000_000;
 /// Most workloads in `status.workloads`.
 pub(crate) const MAX_WORKLOADS: usize = 1000;
 
-/// Most blockers in `status.blockers`: a person mends one after the other, and
-/// [`NodeRelocationStatus::set_blockers`] counts the rest.
-pub(crate) const MAX_BLOCKERS: usize = 100;
+/// Most blockers in `status.blockers`, and most warnings in `status.warnings`: a person mends one after the other, and the rest is
+/// counted.
+pub(crate) const MAX_FINDINGS: usize = 100;
 
-/// Longest text of a blocker, in bytes.
-pub(crate) const MAX_BLOCKER_BYTES: usize = 1024;
+/// Longest text of a blocker or a warning, in bytes.
+pub(crate) const MAX_FINDING_BYTES: usize = 1024;
 
 /// Longest name of what blocks, in bytes: a kind, a namespace and a name of the greatest length.
 pub(crate) const MAX_OBJECT_BYTES: usize = 512;
@@ -29,6 +29,9 @@ const BESIDE_BLOCKERS: usize = 244 * 1024;
 
 /// What blockers may take whatever else there is, in bytes: some twenty.
 const BLOCKERS_AT_LEAST: usize = 6 * 1024;
+
+/// What warnings may take whatever else there is, in bytes: some ten.
+const WARNINGS_AT_LEAST: usize = 3 * 1024;
 
 /// Longest reason for a choice of strategy, in bytes.
 pub(crate) const MAX_WHY_BYTES: usize = 512;
@@ -40,14 +43,14 @@ impl NodeRelocationStatus {
     /// A status that is refused would be a relocation that stands still for the length of a webhook's message.
     pub fn set_blockers(&mut self, blockers: Vec<BlockerStatus>) {
         let all = blockers.len();
-        let used = bytes_of(&self.nodes) + bytes_of(&self.workloads);
+        let used = bytes_of(&self.nodes) + bytes_of(&self.workloads) + bytes_of(&self.warnings);
         let mut room = BESIDE_BLOCKERS.saturating_sub(used).max(BLOCKERS_AT_LEAST);
         self.blockers = blockers
             .into_iter()
-            .take(MAX_BLOCKERS)
+            .take(MAX_FINDINGS)
             .map_while(|mut blocker| {
                 blocker.object = cut(blocker.object, MAX_OBJECT_BYTES);
-                blocker.message = cut(blocker.message, MAX_BLOCKER_BYTES);
+                blocker.message = cut(blocker.message, MAX_FINDING_BYTES);
                 // With the comma.
                 room = room.checked_sub(bytes_of(&blocker) + 1)?;
                 Some(blocker)
@@ -55,6 +58,26 @@ impl NodeRelocationStatus {
             .collect();
         let more = all - self.blockers.len();
         self.more_blockers = u32::try_from(more).unwrap_or(MAX_COUNT).min(MAX_COUNT);
+    }
+
+    /// Records what is warned of, cut as blockers are, to half of the room that they may have at least. The lists of nodes and workloads
+    /// have to be in already.
+    pub fn set_warnings(&mut self, warnings: Vec<WarningStatus>) {
+        let all = warnings.len();
+        let used = bytes_of(&self.nodes) + bytes_of(&self.workloads);
+        let mut room = (BESIDE_BLOCKERS.saturating_sub(used) / 2).max(WARNINGS_AT_LEAST);
+        self.warnings = warnings
+            .into_iter()
+            .take(MAX_FINDINGS)
+            .map_while(|mut warning| {
+                warning.object = cut(warning.object, MAX_OBJECT_BYTES);
+                warning.message = cut(warning.message, MAX_FINDING_BYTES);
+                room = room.checked_sub(bytes_of(&warning) + 1)?;
+                Some(warning)
+            })
+            .collect();
+        let more = all - self.warnings.len();
+        self.more_warnings = u32::try_from(more).unwrap_or(MAX_COUNT).min(MAX_COUNT);
     }
 
     /// Records how many workloads are not listed.

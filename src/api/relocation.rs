@@ -87,6 +87,11 @@ use super::status::NodeRelocationStatus;
     validation = fixed(".spec.replacement.image", "self.spec.replacement.image == oldSelf.spec.replacement.image"),
     validation = fixed(".spec.workloads.strategy", "self.spec.workloads.strategy == oldSelf.spec.workloads.strategy"),
     validation = fixed(".spec.workloads.settleSeconds", "self.spec.workloads.settleSeconds == oldSelf.spec.workloads.settleSeconds"),
+    validation = fixed(".spec.workloads.rules", "has(self.spec.workloads.rules) == has(oldSelf.spec.workloads.rules) && (!has(self.spec.workloads.rules) || self.spec.workloads.rules == oldSelf.spec.workloads.rules)"),
+    validation = fixed(".spec.workloads.unmanagedPods", "self.spec.workloads.unmanagedPods == oldSelf.spec.workloads.unmanagedPods"),
+    validation = fixed(".spec.workloads.jobs", "self.spec.workloads.jobs == oldSelf.spec.workloads.jobs"),
+    validation = fixed(".spec.workloads.emptyDir", "self.spec.workloads.emptyDir == oldSelf.spec.workloads.emptyDir"),
+    validation = fixed(".spec.mode", "self.spec.mode == oldSelf.spec.mode"),
     validation = fixed(".spec.protection", "self.spec.protection == oldSelf.spec.protection"),
     validation = fixed(".spec.afterDrain", "self.spec.afterDrain == oldSelf.spec.afterDrain"),
 )]
@@ -115,6 +120,12 @@ pub struct NodeRelocationSpec {
     /// pods again; a cordon that was there before the relocation stays. Immutable once started.
     #[serde(default)]
     pub after_drain: AfterDrain,
+
+    /// Whether anything is done. Execute (default): the plan is made and carried out. Plan: the plan is made and kept up to
+    /// date in status (workloads with strategy and reason, blockers, warnings), and nothing else is written; with Execute
+    /// later it starts. Immutable once started.
+    #[serde(default)]
+    pub mode: Mode,
 
     /// Stops the relocation where it is: nothing new is begun until it is false again; a pod on the move finishes, and
     /// what holds the nodes stays. Default false.
@@ -256,12 +267,20 @@ words!(ReplacementStrategy: Mirror, None);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Workloads {
-    /// How the pods of a workload move. Auto (default): a Deployment is restarted, as by kubectl rollout restart, when its
-    /// rolling update surges and half of its pods or more are on selected nodes, or its PodDisruptionBudget never allows
-    /// an eviction; all other pods are evicted. RolloutRestart: every Deployment that can be restarted is, even when that
-    /// moves more pods than necessary; a paused one is a blocker; all other pods are evicted. Evict: all pods are evicted,
-    /// one at a time for each workload. What was chosen and why is in status.workloads. Immutable once started.
+    /// How the pods of a workload move. Auto (default): the gentlest way that the workload allows. A Deployment is
+    /// restarted, as by kubectl rollout restart, when all its pods are on selected nodes and the restart loses none of
+    /// them; else it surges, with as many replicas more for a moment; else it is restarted when half of its pods or more
+    /// are on selected nodes, or its PodDisruptionBudget never allows an eviction; all other pods are evicted.
+    /// RolloutRestart: every workload that can be restarted is, even when that moves more pods than necessary; a paused one
+    /// is a blocker. Surge: every Deployment that can surge does. Evict: all pods are evicted, one at a time for each
+    /// workload. What was chosen and why is in status.workloads. Immutable once started.
     pub strategy: WorkloadStrategy,
+
+    /// Exceptions, by kind, namespace or labels of the pods: the first that matches a pod holds for it. 1 to 50. Default:
+    /// no exceptions. Immutable once started.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 50), extend("x-kubernetes-list-type" = "atomic"))]
+    pub rules: Vec<WorkloadRule>,
 
     /// Most pods that are on the move at a time, over all workloads of the relocation. 1 to 1000. Default: 10. It may
     /// change while the relocation runs.
@@ -272,17 +291,156 @@ pub struct Workloads {
     /// workload moves. 0 to 86400. Default: 0. Immutable once started.
     #[schemars(range(min = 0, max = 86400))]
     pub settle_seconds: u32,
+
+    /// How long one workload may take to move, in seconds from when its first pod moves, and how long a Job is waited for,
+    /// in seconds from the start. After that nothing more of it is begun, it is a blocker, and others go on. 60 to 604800
+    /// (a week). Default: 3600. It may change while the relocation runs.
+    #[schemars(range(min = 60, max = 604_800))]
+    pub timeout_seconds: u32,
+
+    /// Pods that nothing would make again: without a controller, or with one that is gone. Block (default): each is a
+    /// blocker. Evict: they are evicted, and are gone for good. Immutable once started.
+    pub unmanaged_pods: UnmanagedPods,
+
+    /// Pods of Jobs. Wait (default): they are left to finish. Evict: they are evicted, and the Job makes them again or
+    /// fails, as its backoffLimit and podFailurePolicy say. Immutable once started.
+    pub jobs: Jobs,
+
+    /// Pods with data in emptyDir volumes, which is lost when they move. Allow (default): they move, and status.warnings
+    /// names them. Block: each is a blocker. Immutable once started.
+    pub empty_dir: EmptyDir,
 }
 
 impl Default for Workloads {
     fn default() -> Self {
         Self {
             strategy: WorkloadStrategy::Auto,
+            rules: Vec::new(),
             max_concurrent: 10,
             settle_seconds: 0,
+            timeout_seconds: 3600,
+            unmanaged_pods: UnmanagedPods::Block,
+            jobs: Jobs::Wait,
+            empty_dir: EmptyDir::Allow,
         }
     }
 }
+
+/// How the pods that match move, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.strategy) || has(self.order)",
+    "message": "spec.workloads.rules: give at least one of strategy and order"
+}]))]
+pub struct WorkloadRule {
+    /// Which pods. All that is given must match.
+    pub r#match: WorkloadMatch,
+
+    /// How they move. Auto, RolloutRestart, Surge and Evict: as in spec.workloads.strategy, for the whole workload. Wait:
+    /// their owner, or a person, moves them or lets them end; relocator waits until they are gone. Skip: they stay; their
+    /// node is emptied but for them, and kept, cordoned. Default: as spec.workloads.strategy says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<RuleStrategy>,
+
+    /// When they move: what has a lower order moves first, and what has a higher one does not begin before it has moved.
+    /// Within a workload it orders the pods. -1000 to 1000. Default: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -1000, max = 1000))]
+    pub order: Option<i32>,
+}
+
+/// Which pods a rule is about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.kinds) || has(self.namespaces) || has(self.selector)",
+    "message": "spec.workloads.rules.match: give at least one of kinds, namespaces and selector"
+}]))]
+pub struct WorkloadMatch {
+    /// Kinds of the workloads that own the pods, such as StatefulSet, Deployment, Job or Cluster; Pod for pods that nothing
+    /// makes again. 1 to 20. Default: any kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::kinds")]
+    pub kinds: Vec<String>,
+
+    /// Namespaces of the pods. 1 to 100. Default: any namespace.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::namespaces")]
+    pub namespaces: Vec<String>,
+
+    /// Labels of the pods. An empty selector is refused. Default: any labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::rule_selector")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// How the pods that a rule matches move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RuleStrategy {
+    /// The gentlest way that the workload allows.
+    Auto,
+    /// A rollout restart where the workload can be restarted, evictions otherwise.
+    RolloutRestart,
+    /// More replicas for a moment, where the workload can take them, evictions otherwise.
+    Surge,
+    /// Evictions, one at a time for each workload.
+    Evict,
+    /// Nothing is done: they are waited for.
+    Wait,
+    /// Nothing is done: they stay, and their node with them.
+    Skip,
+}
+
+words!(RuleStrategy: Auto, RolloutRestart, Surge, Evict, Wait, Skip);
+
+/// Pods that nothing would make again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UnmanagedPods {
+    /// Each is a blocker.
+    #[default]
+    Block,
+    /// They are evicted.
+    Evict,
+}
+
+words!(UnmanagedPods: Block, Evict);
+
+/// Pods of Jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Jobs {
+    /// They are left to finish.
+    #[default]
+    Wait,
+    /// They are evicted.
+    Evict,
+}
+
+words!(Jobs: Wait, Evict);
+
+/// Pods with data in emptyDir volumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum EmptyDir {
+    /// They move.
+    #[default]
+    Allow,
+    /// Each is a blocker.
+    Block,
+}
+
+words!(EmptyDir: Allow, Block);
+
+/// Whether anything is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Mode {
+    /// The plan is carried out.
+    #[default]
+    Execute,
+    /// The plan is made and nothing else.
+    Plan,
+}
+
+words!(Mode: Execute, Plan);
 
 /// How a person wants the pods to move; what came of it is a [`MoveStrategy`](super::status::MoveStrategy).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

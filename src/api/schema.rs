@@ -73,6 +73,39 @@ pub(super) fn pod_selector(_: &mut SchemaGenerator) -> Schema {
     selector("spec.protection.selector")
 }
 
+/// `spec.workloads.rules.match.selector`.
+pub(super) fn rule_selector(_: &mut SchemaGenerator) -> Schema {
+    selector("spec.workloads.rules.match.selector")
+}
+
+/// `spec.workloads.rules.match.namespaces`.
+pub(super) fn namespaces(_: &mut SchemaGenerator) -> Schema {
+    names(
+        "spec.workloads.rules.match.namespaces: each is the name of a Namespace: lowercase letters, digits and '-', such as databases",
+        63,
+        100,
+    )
+}
+
+/// `spec.workloads.rules.match.kinds`.
+pub(super) fn kinds(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 20,
+        "x-kubernetes-list-type": "set",
+        "items": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 63,
+            "x-kubernetes-validations": [{
+                "rule": "self.matches('^[A-Z][A-Za-z0-9]*$')",
+                "message": "spec.workloads.rules.match.kinds: each is a kind as in a manifest, such as StatefulSet",
+            }],
+        },
+    })
+}
+
 /// A label selector with bounds. An empty one, which in Kubernetes matches everything, is refused: it is far more often
 /// a template that came out empty than a wish.
 fn selector(field: &str) -> Schema {

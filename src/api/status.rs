@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{
-    MAX_BLOCKER_BYTES, MAX_BLOCKERS, MAX_COUNT, MAX_NODES, MAX_OBJECT_BYTES, MAX_WHY_BYTES,
+    MAX_COUNT, MAX_FINDING_BYTES, MAX_FINDINGS, MAX_NODES, MAX_OBJECT_BYTES, MAX_WHY_BYTES,
     MAX_WORKLOADS,
 };
 use super::schema;
@@ -55,13 +55,23 @@ pub struct NodeRelocationStatus {
 
     /// What a person has to change before the relocation goes on. It goes on by itself once that is done. At most 100,
     /// and with very many nodes fewer; moreBlockers counts the rest.
-    #[schemars(length(max = MAX_BLOCKERS), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = MAX_FINDINGS), extend("x-kubernetes-list-type" = "atomic"))]
     pub blockers: Vec<BlockerStatus>,
 
     /// How many blockers there are beyond those listed. Not there when all are listed.
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(range(max = MAX_COUNT))]
     pub more_blockers: u32,
+
+    /// What the plan costs, or what may go wrong, as it was known when the plan was made; nothing waits for it. At most
+    /// 100, and with very many nodes fewer; moreWarnings counts the rest.
+    #[schemars(length(max = MAX_FINDINGS), extend("x-kubernetes-list-type" = "atomic"))]
+    pub warnings: Vec<WarningStatus>,
+
+    /// How many warnings there are beyond those listed. Not there when all are listed.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(max = MAX_COUNT))]
+    pub more_warnings: u32,
 
     /// How far the room on other nodes is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,6 +90,14 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero_order(order: &i32) -> bool {
+    *order == 0
+}
+
 impl Default for NodeRelocationStatus {
     /// As the schema has it: not yet seen, so that a fresh relocation is never taken for one that is done.
     fn default() -> Self {
@@ -93,6 +111,8 @@ impl Default for NodeRelocationStatus {
             more_workloads: None,
             blockers: Vec::new(),
             more_blockers: 0,
+            warnings: Vec::new(),
+            more_warnings: 0,
             replacement: None,
             progress: None,
         }
@@ -136,6 +156,8 @@ pub enum Stage {
     Restoring,
     /// Finished well.
     Succeeded,
+    /// With spec.mode Plan: the plan is made, nothing stands in its way, and nothing is begun.
+    Planned,
     /// Told to stop by spec.suspend.
     Suspended,
     /// Nothing can be done until a person has changed something; it goes on by itself then.
@@ -148,12 +170,12 @@ pub enum Stage {
 
 words!(
     Stage: Pending, Planning, Protecting, Cordoning, Provisioning, Moving, Draining, Removing, Restoring, Succeeded,
-    Suspended, Blocked, RollingBack, Failed,
+    Planned, Suspended, Blocked, RollingBack, Failed,
 );
 
 impl Stage {
     /// Every stage, in order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Pending,
         Self::Planning,
         Self::Protecting,
@@ -164,6 +186,7 @@ impl Stage {
         Self::Removing,
         Self::Restoring,
         Self::Succeeded,
+        Self::Planned,
         Self::Suspended,
         Self::Blocked,
         Self::RollingBack,
@@ -183,6 +206,7 @@ impl Stage {
             Self::Removing => "removing the empty nodes",
             Self::Restoring => "taking away what was set for the time of the relocation",
             Self::Succeeded => "finished",
+            Self::Planned => "planned; spec.mode is Plan, so nothing is begun",
             Self::Suspended => "suspended by spec.suspend: nothing new is begun",
             Self::Blocked => "blocked",
             Self::RollingBack => "putting back what can be put back",
@@ -241,6 +265,11 @@ pub struct WorkloadStatus {
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
 
+    /// API version of the workload. Not there for those of apps/v1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub api_version: Option<String>,
+
     /// Namespace of the workload.
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
@@ -265,6 +294,16 @@ pub struct WorkloadStatus {
     #[schemars(range(max = MAX_COUNT))]
     pub pods: u32,
 
+    /// Pods that it had in all when it was listed, for an owner that does not say how many it is to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = MAX_COUNT))]
+    pub size: Option<u32>,
+
+    /// Its place in the order: workloads of a lower one move first. From spec.workloads.rules; 0 is not shown.
+    #[serde(default, skip_serializing_if = "is_zero_order")]
+    #[schemars(range(min = -1000, max = 1000))]
+    pub order: i32,
+
     /// Pods of those that have left the selected nodes and are Ready elsewhere.
     #[schemars(range(max = MAX_COUNT))]
     pub moved: u32,
@@ -273,6 +312,11 @@ pub struct WorkloadStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = MAX_COUNT))]
     pub surged_from: Option<u32>,
+
+    /// When the first of its pods was moved, from which spec.workloads.timeoutSeconds counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub start_time: Option<Time>,
 
     /// How far the workload has come. Pending: not begun. Moving: a pod of it is on the move. Moved: all are moved and
     /// Ready. Blocked: something has to change first, see status.blockers.
@@ -333,14 +377,14 @@ words!(WorkloadState: Pending, Moving, Moved, Blocked);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockerStatus {
     /// What blocks, in one word.
-    pub reason: BlockerReason,
+    pub reason: Reason,
 
     /// What it is about, as Kind namespace/name.
     #[schemars(length(max = MAX_OBJECT_BYTES))]
     pub object: String,
 
     /// What blocks, and what a person can do.
-    #[schemars(length(max = MAX_BLOCKER_BYTES))]
+    #[schemars(length(max = MAX_FINDING_BYTES))]
     pub message: String,
 
     /// Since when it blocks.
@@ -348,11 +392,26 @@ pub struct BlockerStatus {
     pub since: Time,
 }
 
-/// What blocks. Each says what a person can do; the relocation goes on by itself once that is done.
+/// Something that the plan costs, or that may go wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WarningStatus {
+    /// What it is, in one word.
+    pub reason: Reason,
+
+    /// What it is about, as Kind namespace/name.
+    #[schemars(length(max = MAX_OBJECT_BYTES))]
+    pub object: String,
+
+    /// What there is, and what a person can do.
+    #[schemars(length(max = MAX_FINDING_BYTES))]
+    pub message: String,
+}
+
+/// What blocks, or is warned of. Each says what a person can do; the relocation goes on by itself once that is done.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
-pub enum BlockerReason {
+pub enum Reason {
     /// More nodes match than `spec.nodes.limit`. Narrow the selection or raise the limit.
     TooManyNodes,
     /// A name in `spec.nodes.nodePools` belongs to no `NodePool` and is on no node. Correct the name.
@@ -368,8 +427,6 @@ pub enum BlockerReason {
     NodeClaimedByOther,
     /// Nothing would create the pod again. Delete it, or give it an owner.
     UnmanagedPod,
-    /// The owner of the pod is of a kind that this version does not move. Move or delete the pod by hand.
-    UnsupportedOwner,
     /// The `PodDisruptionBudget` allows no eviction even when all pods are healthy. Add a replica or relax the budget.
     PdbNeverAllows,
     /// Several `PodDisruptionBudget`s match the pod, and the Eviction API refuses such pods. Leave one.
@@ -384,6 +441,17 @@ pub enum BlockerReason {
     ToleratesCordon,
     /// The pod can run on this node only (node name, hostname, node-local volume). Unpin or delete it.
     PinnedToNode,
+    /// The pod keeps data in emptyDir volumes, which is lost when it moves. Save it, or set
+    /// `spec.workloads.emptyDir` to Allow.
+    LocalData,
+    /// A Job has not finished within `spec.workloads.timeoutSeconds`. Wait for it or end it, or raise the timeout.
+    JobRunning,
+    /// A workload has not moved within `spec.workloads.timeoutSeconds`. See to it, or raise the timeout.
+    WorkloadTimedOut,
+    /// A rule says that relocator leaves the pod alone, so its node is emptied but for it, and kept.
+    PodSkipped,
+    /// Moving the workload takes it down for a moment.
+    Downtime,
     /// The priority class of the placeholders is missing. Apply the manifests of relocator again.
     PriorityClassMissing,
     /// The namespace of the placeholders is missing. Apply the manifests of relocator again.
@@ -423,9 +491,10 @@ pub enum BlockerReason {
 }
 
 words!(
-    BlockerReason: TooManyNodes, UnknownNodePool, KarpenterNotInstalled, ControlPlaneNode, VirtualNode,
-    NodeClaimedByOther, UnmanagedPod, UnsupportedOwner, PdbNeverAllows, SeveralPdbs, OwnerUnhealthy,
-    RolloutInProgress, OwnerPaused, ToleratesCordon, PinnedToNode, PriorityClassMissing, NamespaceMissing,
+    Reason: TooManyNodes, UnknownNodePool, KarpenterNotInstalled, ControlPlaneNode, VirtualNode,
+    NodeClaimedByOther, UnmanagedPod, PdbNeverAllows, SeveralPdbs, OwnerUnhealthy,
+    RolloutInProgress, OwnerPaused, ToleratesCordon, PinnedToNode, LocalData, JobRunning, WorkloadTimedOut, PodSkipped, Downtime,
+    PriorityClassMissing, NamespaceMissing,
     PlaceholderRefused, CapacityUnavailable, NodeUnreachable, StuckTerminating, ReplacementNotReady, Uncordoned, RestartReverted, RolloutFailed, EvictionDenied, Forbidden,
     NotObserved, NodeDeleting, ClaimLost, DeadlineExceeded, RequestFails,
 );

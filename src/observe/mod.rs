@@ -2,6 +2,7 @@
 
 mod feed;
 mod leftovers;
+mod owners;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::world::{
 };
 use feed::Feed;
 pub use leftovers::leftovers;
+use owners::Owners;
 
 /// How long a pass waits for the first lists before it reports that they are missing.
 const FIRST_LISTS: Duration = Duration::from_secs(10);
@@ -49,6 +51,7 @@ pub struct Observer {
     feeds: Mutex<Option<Arc<Feeds>>>,
     wake: Arc<Notify>,
     clock: Clock,
+    owners: Owners,
     /// What placeholders need, and when it was read: it hardly ever changes.
     setup: Mutex<Option<(Instant, PlaceholderSetup)>>,
 }
@@ -86,6 +89,7 @@ impl Observer {
             feeds: Mutex::new(None),
             wake,
             clock,
+            owners: Owners::default(),
             setup: Mutex::new(None),
         }
     }
@@ -100,6 +104,12 @@ impl Observer {
         let sight = feeds.sight(&self.watching, &self.wake).await;
         let mut world = World::unseen(relocation.clone(), self.clock.now());
         world.sight = sight;
+        let wanted = plan::owners_to_read(&world);
+        if let Sight::Known(cluster) = &mut world.sight
+            && !wanted.is_empty()
+        {
+            Arc::make_mut(cluster).owners = self.owners.read(&self.reading, wanted).await;
+        }
         world.refusals = refusals;
         if plan::needs_setup(relocation) {
             world.setup = self.setup().await;
@@ -361,6 +371,7 @@ impl Feeds {
             daemon_sets: take.read(self.daemon_sets.read()),
             budgets: take.read(self.budgets.read()),
             attachments: take.read(self.attachments.read()),
+            owners: BTreeMap::new(),
             karpenter: match &*karpenter {
                 KarpenterFeeds::Absent(_) => None,
                 KarpenterFeeds::Unknown(why) => {

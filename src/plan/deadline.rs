@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::world::World;
 
 use super::draft::Draft;
-use super::report::Blocker;
+use super::report::Finding;
 
 /// Starts the undoing when the deadline has passed; else looks again when it will have.
 pub(super) fn exceeded(world: &World, draft: &mut Draft) -> bool {
@@ -20,7 +20,7 @@ pub(super) fn exceeded(world: &World, draft: &mut Draft) -> bool {
         draft.look_at(due);
         return false;
     }
-    draft.roll_back(world, &Blocker::deadline_exceeded(seconds));
+    draft.roll_back(world, &Finding::deadline_exceeded(seconds));
     true
 }
 

@@ -9,7 +9,7 @@ use crate::api::keys;
 use crate::api::status::{NodeRelocationStatus, Stage};
 use crate::world::{Unknown, World};
 
-use super::report::{Blocker, Waiting};
+use super::report::{Finding, Waiting};
 use super::{Action, Plan, RESYNC, Restore, deadline};
 
 /// A plan in the making.
@@ -17,7 +17,9 @@ pub(super) struct Draft {
     pub(super) status: NodeRelocationStatus,
     pub(super) stage: Stage,
     pub(super) actions: Vec<Action>,
-    pub(super) blockers: Vec<Blocker>,
+    pub(super) blockers: Vec<Finding>,
+    /// What the plan costs; `None` when no plan is made in this pass.
+    pub(super) warnings: Option<Vec<Finding>>,
     pub(super) waits: Vec<Waiting>,
     /// How it ended, if this pass ends it.
     pub(super) outcome: Option<Outcome>,
@@ -42,6 +44,7 @@ impl Draft {
             status,
             actions: Vec::new(),
             blockers: Vec::new(),
+            warnings: None,
             waits: Vec::new(),
             outcome: None,
             soon: false,
@@ -57,8 +60,12 @@ impl Draft {
         self.act(Action::Restore(restore));
     }
 
-    pub(super) fn block(&mut self, blocker: Blocker) {
+    pub(super) fn block(&mut self, blocker: Finding) {
         self.blockers.push(blocker);
+    }
+
+    pub(super) fn warn(&mut self, warning: Finding) {
+        self.warnings.get_or_insert_default().push(warning);
     }
 
     pub(super) fn wait(&mut self, waiting: Waiting) {
@@ -86,7 +93,7 @@ impl Draft {
 
     pub(super) fn not_observed(&mut self, unknown: &[Unknown]) {
         for unknown in unknown {
-            self.block(Blocker::not_observed(unknown));
+            self.block(Finding::not_observed(unknown));
         }
     }
 
@@ -99,7 +106,7 @@ impl Draft {
     }
 
     /// Starts the undoing of everything, because of the blocker.
-    pub(super) fn roll_back(&mut self, world: &World, because: &Blocker) {
+    pub(super) fn roll_back(&mut self, world: &World, because: &Finding) {
         for node in &mut self.status.nodes {
             node.stage = Stage::RollingBack;
         }

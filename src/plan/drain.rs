@@ -6,9 +6,9 @@ use crate::world::{Fresh, NodeName, Uid};
 
 use super::draft::Draft;
 use super::gates;
-use super::report::{Blocker, Waiting};
+use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected};
-use super::treatment::treatment;
+use super::treatment::Treatment;
 use super::{Action, Confirm, moving};
 
 /// The nodes that look empty, of which nothing irreversible has been asked yet.
@@ -94,10 +94,7 @@ fn refilled(scene: &Scene<'_>, selected: &Selected<'_>) -> bool {
         Some(Fresh::Read { pods, .. }) => pods.as_slice(),
         Some(Fresh::Failed(_)) | None => &[],
     };
-    !gates::looks_empty(selected)
-        || read
-            .iter()
-            .any(|pod| treatment(scene.cluster, pod).counts())
+    !gates::looks_empty(selected) || read.iter().any(|pod| scene.treatment(pod).counts())
 }
 
 /// Volumes that are attached to the node as far as the watch has told: while there are some, no fresh read is made in vain.
@@ -127,10 +124,7 @@ fn confirmed_empty(
     };
     match scene.world.fresh.get(&node.name) {
         Some(Fresh::Read { pods, attachments }) => {
-            if pods
-                .iter()
-                .any(|pod| treatment(scene.cluster, pod).counts())
-            {
+            if pods.iter().any(|pod| scene.treatment(pod).counts()) {
                 draft.look_soon();
                 return false;
             }
@@ -141,7 +135,7 @@ fn confirmed_empty(
             true
         }
         Some(Fresh::Failed(unknown)) => {
-            draft.block(Blocker::not_observed(unknown));
+            draft.block(Finding::not_observed(unknown));
             false
         }
         None => match attached(scene, selected) {
@@ -155,13 +149,33 @@ fn confirmed_empty(
     }
 }
 
+/// What is to become of the node. One with a pod that a rule leaves alone is not empty: it is kept.
+fn after_drain(scene: &Scene<'_>, selected: &Selected<'_>) -> AfterDrain {
+    let wanted = scene.spec.after_drain;
+    if wanted != AfterDrain::Delete {
+        return wanted;
+    }
+    let watched = selected.pods.iter().map(|(_, treatment)| treatment.clone());
+    let node = selected.node.map(|n| &n.name);
+    let read = match node.and_then(|name| scene.world.fresh.get(name)) {
+        Some(Fresh::Read { pods, .. }) => pods.as_slice(),
+        Some(Fresh::Failed(_)) | None => &[],
+    };
+    let mut all = watched.chain(read.iter().map(|pod| scene.treatment(pod)));
+    if all.any(|treatment| treatment == Treatment::Skipped) {
+        AfterDrain::Keep
+    } else {
+        AfterDrain::Delete
+    }
+}
+
 fn name(record: &NodeStatus) -> NodeName {
     record.name.as_str().into()
 }
 
 fn remove(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage {
     let record = selected.record;
-    match (scene.spec.after_drain, &record.node_claim) {
+    match (after_drain(scene, selected), &record.node_claim) {
         (AfterDrain::Keep | AfterDrain::Uncordon, _) | (AfterDrain::Delete, None) => {
             Stage::Restoring
         }

@@ -17,7 +17,7 @@ pub(super) fn step(
 ) -> Result<(), Hold> {
     gates::predecessor_ready(work)?;
     gates::settled(scene, work)?;
-    let Some(pod) = next_pod(work) else {
+    let Some(pod) = next_pod(scene, work) else {
         return Ok(());
     };
     let node = pod.node.as_ref().and_then(|n| scene.node(n));
@@ -35,8 +35,10 @@ pub(super) fn step(
     Ok(())
 }
 
-/// Pods that are not Ready first, for they serve nobody; then the highest ordinal, as a `StatefulSet` updates; then by name.
-fn next_pod<'a>(work: &Work<'a>) -> Option<&'a Pod> {
+/// Pods that are not Ready first, for they serve nobody; then by the order of `workloads.rules`; then the highest ordinal, as a
+/// `StatefulSet` updates; then by name.
+fn next_pod<'a>(scene: &Scene<'_>, work: &Work<'a>) -> Option<&'a Pod> {
+    let kind = work.reference.kind.to_string();
     let ordinal = |pod: &Pod| {
         pod.reference
             .name
@@ -47,6 +49,7 @@ fn next_pod<'a>(work: &Work<'a>) -> Option<&'a Pod> {
     work.staying().min_by_key(|pod| {
         (
             pod.ready,
+            scene.policy.order(&kind, pod),
             if stateful {
                 std::cmp::Reverse(ordinal(pod))
             } else {

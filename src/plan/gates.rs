@@ -9,7 +9,7 @@ use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
 use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef};
 
-use super::report::{Blocker, Waiting};
+use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected, Work};
 use super::system;
 
@@ -21,7 +21,7 @@ pub(super) enum Hold {
     /// It will be at that time.
     Until(Timestamp, Waiting),
     /// It will be when somebody has done something.
-    Block(Blocker),
+    Block(Finding),
 }
 
 /// Invariants 8 and 11: only a node that is ours and cordoned is worked on.
@@ -29,17 +29,17 @@ pub(super) fn held(scene: &Scene<'_>, node: &Node) -> Result<(), Hold> {
     match &node.marks.claimed_by {
         Some(claim) if *claim == scene.claim => {}
         Some(other) => {
-            return Err(Hold::Block(Blocker::claimed_by_other(
+            return Err(Hold::Block(Finding::claimed_by_other(
                 &node.name,
                 &other.name,
             )));
         }
-        None => return Err(Hold::Block(Blocker::claim_lost(&node.name))),
+        None => return Err(Hold::Block(Finding::claim_lost(&node.name))),
     }
     if node.unschedulable {
         Ok(())
     } else {
-        Err(Hold::Block(Blocker::uncordoned(&node.name)))
+        Err(Hold::Block(Finding::uncordoned(&node.name)))
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn all_closed(scene: &Scene<'_>) -> Result<(), Hold> {
     let open = |selected: &Selected<'_>| {
         let node = selected.node?;
         let open = !node.unschedulable && !is_leaving(scene, node);
-        open.then(|| Hold::Block(Blocker::uncordoned(&node.name)))
+        open.then(|| Hold::Block(Finding::uncordoned(&node.name)))
     };
     scene.nodes.iter().find_map(open).map_or(Ok(()), Err)
 }
@@ -108,8 +108,8 @@ pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
 
 /// Invariant 5: no pod leaves before a place for it is ready.
 pub(super) fn place(scene: &Scene<'_>, work: &Work<'_>, needed: usize) -> Result<(), Hold> {
-    if scene.spec.replacement.strategy == ReplacementStrategy::None || placed(scene, work) >= needed
-    {
+    let none = scene.spec.replacement.strategy == ReplacementStrategy::None || work.vanishes();
+    if none || placed(scene, work) >= needed {
         Ok(())
     } else {
         Err(Hold::Wait(Waiting::Place(work.reference.clone())))
@@ -180,10 +180,23 @@ pub(super) fn settled(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
     }
 }
 
+/// `workloads.rules`: what has a lower order moves first.
+fn order(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
+    let earlier = |other: &&Work<'_>| other.order < work.order && !other.has_moved();
+    match scene.works.iter().find(earlier) {
+        None => Ok(()),
+        Some(first) => Err(Hold::Wait(Waiting::Order {
+            workload: work.reference.clone(),
+            first: first.reference.clone(),
+        })),
+    }
+}
+
 /// Invariant 3: workloads that share a budget take turns, whoever moves the other one; and so does what the cluster itself lives on.
 ///
 /// `started` are the workloads that begin to move in this pass, which the world does not show yet.
 pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Result<(), Hold> {
+    order(scene, work)?;
     system::turn(scene, work, started)?;
     let namespace = &work.reference.namespace;
     let own = scene.pods_of(&work.reference.uid);
@@ -258,7 +271,7 @@ pub(super) fn restart_within_budgets(
         let mut covering = budgets.filter(|b| b.covers(pod));
         if let Some(budget) = covering.find(|b| !b.observed || b.disruptions_allowed < missing) {
             if budget.observed && budget.spares_at_most() < missing {
-                return Err(Hold::Block(Blocker::budget_never_allows(
+                return Err(Hold::Block(Finding::budget_never_allows(
                     &pod.reference,
                     budget,
                 )));
@@ -282,7 +295,7 @@ pub(super) fn budget(scene: &Scene<'_>, pod: &Pod) -> Result<(), Hold> {
         .collect();
     if budgets.len() > 1 {
         let names: Vec<_> = budgets.iter().map(ToString::to_string).collect();
-        return Err(Hold::Block(Blocker::several_budgets(
+        return Err(Hold::Block(Finding::several_budgets(
             &pod.reference,
             &names,
         )));
@@ -294,7 +307,7 @@ pub(super) fn budget(scene: &Scene<'_>, pod: &Pod) -> Result<(), Hold> {
         return Ok(());
     };
     Err(if budget.never_allows() {
-        Hold::Block(Blocker::budget_never_allows(&pod.reference, budget))
+        Hold::Block(Finding::budget_never_allows(&pod.reference, budget))
     } else {
         Hold::Wait(Waiting::Budget {
             pod: pod.reference.clone(),

@@ -48,14 +48,18 @@ impl Room {
 fn record(work: &Work<'_>, choice: Choice) -> WorkloadStatus {
     WorkloadStatus {
         kind: work.reference.kind.to_string(),
+        api_version: work.reference.kind.api_version().map(str::to_owned),
         namespace: work.reference.namespace.clone(),
         name: work.reference.name.clone(),
         uid: work.reference.uid.to_string(),
         strategy: choice.strategy,
         why: choice.why,
         pods: number(work.left.len()),
+        size: work.size_to_record().map(number),
+        order: work.order,
         moved: 0,
         surged_from: None,
+        start_time: None,
         state: WorkloadState::Pending,
     }
 }
@@ -66,6 +70,7 @@ fn number(count: usize) -> u32 {
 
 /// Lists the workloads of the plan.
 pub(super) fn start(draft: &mut Draft, chosen: Vec<(&Work<'_>, Choice)>) {
+    draft.status.workloads.clear();
     let mut room = Room::in_status(&draft.status);
     let mut more = MoreWorkloads::default();
     for (work, choice) in chosen {
@@ -89,7 +94,7 @@ pub(super) fn adopt(scene: &Scene<'_>, draft: &mut Draft) {
     for work in scene.works.iter().filter(|w| w.record.is_none()) {
         // In their order: a small one does not go before a large one that waits.
         if more.pending == 0 {
-            match strategy::resolve(scene.cluster, scene.spec.workloads.strategy, work) {
+            match strategy::resolve(scene, work) {
                 Ok(choice) => {
                     let record = record(work, choice);
                     let fits = room.take(&record) || {

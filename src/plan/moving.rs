@@ -1,14 +1,16 @@
 //! Stages from Moving on: pods leave, each node goes on as soon as it is empty. Pure.
 
-use crate::api::status::{MoveStrategy, Stage, WorkloadState};
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::world::Uid;
+use crate::api::status::{MoveStrategy, Stage, WorkloadState};
+use crate::world::{Node, Pod, Uid};
 
 use super::draft::Draft;
 use super::gates::Hold;
-use super::report::{Blocker, Waiting};
+use super::report::{Finding, Waiting};
 use super::scene::{Owner, Scene, Work};
-use super::treatment::Treatment;
+use super::treatment::{Awaited, Treatment};
 use super::{drain, evict, listed, protect, provision, restart, restore, stuck, surge, wake};
 
 /// Moves what may move now, and takes each node as far as it can go.
@@ -50,6 +52,9 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
             let gone = record.pods - left;
             // What has moved has moved, also when another relocation takes a pod of the same workload after us.
             record.moved = gone.saturating_sub(arriving).max(record.moved).min(gone);
+            if state == WorkloadState::Moving && record.start_time.is_none() {
+                record.start_time = Some(Time(scene.world.now));
+            }
             record.state = state;
         }
     }
@@ -91,12 +96,36 @@ fn leftover(scene: &Scene<'_>, draft: &mut Draft) {
                     placeholder: pod.reference.clone(),
                     node: node.name.clone(),
                 }),
-                Treatment::Waits { job } => draft.wait(Waiting::Job {
+                Treatment::Waits { what } => awaited(scene, draft, pod, node, what),
+                Treatment::Moves(_)
+                | Treatment::Stays
+                | Treatment::Skipped
+                | Treatment::Finished => {}
+            }
+        }
+    }
+}
+
+/// A pod that others end: waited for, and after a while a person is told.
+fn awaited(scene: &Scene<'_>, draft: &mut Draft, pod: &Pod, node: &Node, what: &Awaited) {
+    let limit = SignedDuration::from_secs(i64::from(scene.spec.workloads.timeout_seconds));
+    let start = draft.status.start_time.as_ref().map(|t| t.0);
+    match start.and_then(|at| at.checked_add(limit).ok()) {
+        Some(due) if due <= scene.world.now => {
+            draft.block(Finding::still_there(&pod.reference, what, limit));
+        }
+        due => {
+            due.into_iter().for_each(|due| draft.look_at(due));
+            draft.wait(match what {
+                Awaited::Job(job) => Waiting::Job {
                     job: job.clone(),
                     node: node.name.clone(),
-                }),
-                Treatment::Moves(_) | Treatment::Stays | Treatment::Finished => {}
-            }
+                },
+                Awaited::ByRule => Waiting::Owner {
+                    pod: pod.reference.clone(),
+                    node: node.name.clone(),
+                },
+            });
         }
     }
 }
@@ -125,7 +154,7 @@ fn advance(
     };
     let surging = match work.owner {
         Owner::Deployment(deployment) => surge::ours(scene, deployment),
-        Owner::ReplicaSet(_) | Owner::StatefulSet(_) | Owner::Gone => None,
+        _ => None,
     };
     surge::record(draft, work, surging.map(|mark| mark.from));
     if let (Owner::Deployment(deployment), Some(mark)) = (work.owner, surging) {
@@ -139,8 +168,21 @@ fn advance(
         draft.block(blocker);
         return WorkloadState::Blocked;
     }
+    if let Owner::Unread(Some(unknown)) = work.owner {
+        draft.block(Finding::not_observed(unknown));
+        return WorkloadState::Blocked;
+    }
+    if let Owner::Other(_) = work.owner {
+        // It is not watched: looked at again even when nothing is heard of its pods.
+        let again = scene.world.now.checked_add(OWNER).ok();
+        again.into_iter().for_each(|at| draft.look_at(at));
+    }
     if work.left.is_empty() {
         return arrive(draft, work);
+    }
+    if let Err(hold) = in_time(scene, draft, work) {
+        self::hold(draft, hold);
+        return WorkloadState::Blocked;
     }
     let outcome = match (record.strategy, work.owner) {
         (MoveStrategy::RolloutRestart, Owner::Deployment(deployment)) => {
@@ -168,6 +210,28 @@ fn advance(
     }
 }
 
+/// How often an owner that is not watched is looked at while its pods move.
+const OWNER: SignedDuration = SignedDuration::from_secs(5);
+
+/// `workloads.timeoutSeconds` since its first pod moved: what is on the move may still arrive, nothing more is begun.
+fn in_time(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> Result<(), Hold> {
+    let Some(start) = work.record.and_then(|r| r.start_time.as_ref()) else {
+        return Ok(());
+    };
+    let seconds = scene.spec.workloads.timeout_seconds;
+    let limit = SignedDuration::from_secs(i64::from(seconds));
+    match start.0.checked_add(limit) {
+        Ok(due) if due <= scene.world.now => {
+            Err(Hold::Block(Finding::timed_out(&work.reference, seconds)))
+        }
+        Ok(due) => {
+            draft.look_at(due);
+            Ok(())
+        }
+        Err(_) => Ok(()),
+    }
+}
+
 /// Nothing is left on the selected nodes: it has moved once it is whole.
 fn arrive(draft: &mut Draft, work: &Work<'_>) -> WorkloadState {
     if work.whole() {
@@ -176,7 +240,7 @@ fn arrive(draft: &mut Draft, work: &Work<'_>) -> WorkloadState {
     if let Owner::Deployment(deployment) = work.owner
         && deployment.deadline_exceeded
     {
-        draft.block(Blocker::rollout_failed(&work.reference));
+        draft.block(Finding::rollout_failed(&work.reference));
         return WorkloadState::Blocked;
     }
     let ready = work.elsewhere.iter().filter(|p| p.ready).count();

@@ -3,20 +3,25 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::keys;
-use crate::api::relocation::ReplacementStrategy;
-use crate::api::status::{MoveStrategy, NodeClaimRef, NodeStatus, Stage};
-use crate::world::{Node, PlaceholderSetup, Pod};
+use crate::api::relocation::{Mode, ReplacementStrategy};
+use crate::api::status::{NodeClaimRef, NodeStatus, Stage};
+use crate::world::{Node, PlaceholderSetup};
 
 use super::draft::Draft;
-use super::report::Blocker;
-use super::scene::{Owner, Scene, Work};
+use super::preflight::{self, Outline};
+use super::report::Finding;
+use super::scene::{Scene, Work};
 use super::strategy::{self, Choice};
-use super::treatment::{Treatment, cannot_land_elsewhere};
-use super::{Action, listed, select, stuck};
+use super::{Action, listed, select};
 
 /// Plans, and starts when nothing stands in the way.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
     draft.stage = Stage::Planning;
+    // What an earlier pass has planned.
+    draft.status.nodes.clear();
+    draft.status.workloads.clear();
+    draft.status.more_workloads = None;
+    draft.warnings = Some(Vec::new());
     let nodes = match select::matching(scene) {
         Ok(nodes) => nodes,
         Err(blockers) => {
@@ -26,7 +31,7 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
     };
     let limit = scene.spec.nodes.limit;
     if nodes.len() > limit as usize {
-        draft.block(Blocker::too_many_nodes(nodes.len(), limit));
+        draft.block(Finding::too_many_nodes(nodes.len(), limit));
         return;
     }
     if nodes.is_empty() {
@@ -55,19 +60,23 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         );
         return;
     }
-    for node in nodes.iter().filter(|n| !n.ready) {
-        if scene.classified(node).iter().any(|(_, t)| t.counts()) {
-            draft.block(Blocker::node_unreachable(&node.name));
-        }
-    }
-    pod_blockers(&pods, draft);
     let works = scene.works_of(&pods);
     let chosen = choose(scene, &works, draft);
+    let outline = Outline {
+        nodes: &nodes,
+        pods: &pods,
+        chosen: &chosen,
+    };
+    preflight::check(scene, draft, &outline);
     setup(scene, draft);
+    show(scene, draft, &nodes, chosen);
     if !draft.blockers.is_empty() || scene.spec.suspend {
         return;
     }
-    start(scene, draft, &nodes, chosen);
+    match scene.spec.mode {
+        Mode::Plan => draft.stage = Stage::Planned,
+        Mode::Execute => start(scene, draft),
+    }
 }
 
 /// What was asked for, in words.
@@ -87,20 +96,7 @@ fn criteria(scene: &Scene<'_>) -> String {
     format!("spec.nodes ({})", parts.join(", "))
 }
 
-fn pod_blockers(pods: &[(&Pod, Treatment)], draft: &mut Draft) {
-    for (pod, treatment) in pods {
-        match treatment {
-            Treatment::Stuck(blocker) => draft.block(blocker.clone()),
-            Treatment::Moves(_) => draft.blockers.extend(cannot_land_elsewhere(pod)),
-            Treatment::Stays
-            | Treatment::Finished
-            | Treatment::GivesWay
-            | Treatment::Waits { .. } => {}
-        }
-    }
-}
-
-/// The strategy of each workload, and whatever in its state forbids to begin.
+/// The strategy of each workload, in the order in which they would move.
 fn choose<'a, 'b>(
     scene: &Scene<'_>,
     works: &'b [Work<'a>],
@@ -108,58 +104,12 @@ fn choose<'a, 'b>(
 ) -> Vec<(&'b Work<'a>, Choice)> {
     let mut chosen = Vec::new();
     for work in works {
-        match strategy::resolve(scene.cluster, scene.spec.workloads.strategy, work) {
-            Ok(choice) => {
-                if let Some(blocker) = stuck::holds(scene, draft, work) {
-                    draft.block(blocker);
-                }
-                health(scene, work, &choice, draft);
-                chosen.push((work, choice));
-            }
+        match strategy::resolve(scene, work) {
+            Ok(choice) => chosen.push((work, choice)),
             Err(blocker) => draft.block(blocker),
         }
     }
     chosen
-}
-
-fn health(scene: &Scene<'_>, work: &Work<'_>, choice: &Choice, draft: &mut Draft) {
-    match work.owner {
-        Owner::Deployment(d) if d.deadline_exceeded => {
-            draft.block(Blocker::rollout_failed(&work.reference));
-        }
-        Owner::Deployment(d) if !d.rolled_out() => {
-            draft.block(Blocker::rollout_in_progress(&work.reference));
-        }
-        Owner::StatefulSet(s) if !s.observed || !s.rolled_out => {
-            draft.block(Blocker::rollout_in_progress(&work.reference));
-        }
-        Owner::Deployment(_) | Owner::StatefulSet(_) | Owner::ReplicaSet(_) => {
-            let ready = work.elsewhere.iter().filter(|p| p.ready).count();
-            // A pod that is not ready on a selected node may get well by being moved; one elsewhere has to be waited for.
-            let could_be = ready + work.left.len();
-            if could_be < work.replicas() {
-                let ready = ready + work.left.iter().filter(|p| p.ready).count();
-                draft.block(Blocker::owner_unhealthy(
-                    &work.reference,
-                    ready,
-                    work.replicas(),
-                ));
-            }
-        }
-        Owner::Gone => {}
-    }
-    if choice.strategy != MoveStrategy::Evict {
-        return;
-    }
-    for pod in work.left.iter().filter(|p| p.ready) {
-        let budgets: Vec<_> = scene.cluster.budgets_of(pod).collect();
-        if budgets.len() > 1 {
-            let names: Vec<_> = budgets.iter().map(ToString::to_string).collect();
-            draft.block(Blocker::several_budgets(&pod.reference, &names));
-        } else if let Some(budget) = budgets.first().filter(|b| b.never_allows()) {
-            draft.block(Blocker::budget_never_allows(&pod.reference, budget));
-        }
-    }
 }
 
 fn setup(scene: &Scene<'_>, draft: &mut Draft) {
@@ -172,19 +122,45 @@ fn setup(scene: &Scene<'_>, draft: &mut Draft) {
             priority,
         } => {
             if !namespace {
-                draft.block(Blocker::namespace_missing());
+                draft.block(Finding::namespace_missing());
             }
             if *priority != Some(keys::PRIORITY) {
-                draft.block(Blocker::priority_class(*priority));
+                draft.block(Finding::priority_class(*priority));
             }
         }
-        PlaceholderSetup::Failed(unknown) => draft.block(Blocker::not_observed(unknown)),
+        PlaceholderSetup::Failed(unknown) => draft.block(Finding::not_observed(unknown)),
         PlaceholderSetup::Unread => draft.look_soon(),
     }
 }
 
+/// Records what would be done. It is a plan only, made anew in each pass, until the start.
+fn show(scene: &Scene<'_>, draft: &mut Draft, nodes: &[&Node], chosen: Vec<(&Work<'_>, Choice)>) {
+    draft.status.nodes = nodes
+        .iter()
+        .map(|node| NodeStatus {
+            name: node.name.to_string(),
+            uid: node.uid.to_string(),
+            node_claim: scene.cluster.claim_of(&node.name).map(|c| NodeClaimRef {
+                name: c.name.clone(),
+                uid: c.uid.to_string(),
+            }),
+            stage: Stage::Planning,
+            pods_left: u32::try_from(
+                scene
+                    .classified(node)
+                    .iter()
+                    .filter(|(_, t)| t.counts())
+                    .count(),
+            )
+            .unwrap_or(u32::MAX),
+            was_unschedulable: false,
+        })
+        .collect();
+    listed::start(draft, chosen);
+}
+
 /// Freezes what is meant. The finalizer comes first: from then on a deletion of the relocation restores before it is carried out.
-fn start(scene: &Scene<'_>, draft: &mut Draft, nodes: &[&Node], chosen: Vec<(&Work<'_>, Choice)>) {
+fn start(scene: &Scene<'_>, draft: &mut Draft) {
     let relocation = &scene.world.relocation;
     if !relocation
         .metadata
@@ -202,27 +178,5 @@ fn start(scene: &Scene<'_>, draft: &mut Draft, nodes: &[&Node], chosen: Vec<(&Wo
         return;
     }
     draft.status.start_time = Some(Time(scene.world.now));
-    draft.status.nodes = nodes
-        .iter()
-        .map(|node| NodeStatus {
-            name: node.name.to_string(),
-            uid: node.uid.to_string(),
-            node_claim: scene.cluster.claim_of(&node.name).map(|c| NodeClaimRef {
-                name: c.name.clone(),
-                uid: c.uid.to_string(),
-            }),
-            stage: Stage::Protecting,
-            pods_left: u32::try_from(
-                scene
-                    .classified(node)
-                    .iter()
-                    .filter(|(_, t)| t.counts())
-                    .count(),
-            )
-            .unwrap_or(u32::MAX),
-            was_unschedulable: false,
-        })
-        .collect();
-    listed::start(draft, chosen);
     draft.all_nodes_to(Stage::Protecting);
 }

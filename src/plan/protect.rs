@@ -7,7 +7,7 @@ use crate::world::{Node, Pod};
 use kube::core::{Selector, SelectorExt};
 
 use super::draft::Draft;
-use super::report::{Blocker, Waiting};
+use super::report::{Finding, Waiting};
 use super::scene::Scene;
 use super::treatment::Treatment;
 use super::{Action, NodeHandle, PodHandle};
@@ -40,7 +40,7 @@ pub(super) fn claim(scene: &Scene<'_>, draft: &mut Draft) {
         match &node.marks.claimed_by {
             Some(claim) if *claim == scene.claim => {}
             Some(other) => {
-                draft.block(Blocker::claimed_by_other(&node.name, &other.name));
+                draft.block(Finding::claimed_by_other(&node.name, &other.name));
                 return;
             }
             None => {
@@ -128,9 +128,9 @@ pub(super) fn cordon(scene: &Scene<'_>, draft: &mut Draft) {
             continue;
         };
         if node.marks.cordoned_by.as_ref() == Some(&scene.claim) {
-            draft.block(Blocker::uncordoned(&node.name));
+            draft.block(Finding::uncordoned(&node.name));
         } else if node.marks.claimed_by.as_ref() != Some(&scene.claim) {
-            draft.block(Blocker::claim_lost(&node.name));
+            draft.block(Finding::claim_lost(&node.name));
         } else {
             missing += 1;
             draft.act(Action::Cordon { node: node.into() });

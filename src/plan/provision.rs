@@ -12,7 +12,7 @@ use crate::world::{NodeClaim, Pod};
 
 use super::draft::Draft;
 use super::gates;
-use super::report::{Blocker, Waiting};
+use super::report::{Finding, Waiting};
 use super::scene::{Scene, Work};
 use super::{Action, Placeholder, Restore, listed, moving, protect};
 
@@ -79,7 +79,7 @@ fn late<'a>(scene: &Scene<'a>) -> Vec<&'a Pod> {
     late
 }
 
-fn blocker(scene: &Scene<'_>, placeholder: &Pod) -> Blocker {
+fn blocker(scene: &Scene<'_>, placeholder: &Pod) -> Finding {
     let claims: Vec<&NodeClaim> = scene
         .cluster
         .karpenter
@@ -93,7 +93,7 @@ fn blocker(scene: &Scene<'_>, placeholder: &Pod) -> Blocker {
         .unschedulable
         .as_deref()
         .filter(|s| !s.is_empty());
-    Blocker::capacity(
+    Finding::capacity(
         &placeholder.reference,
         said.unwrap_or("the node of its placeholder is not ready"),
         &claims,
@@ -169,8 +169,9 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
                 .map(|pod| Action::CreatePlaceholder(Box::new(placeholder(scene, work, pod)))),
         );
         tally.missing += missing;
-        tally.wanted += staying;
-        tally.placed += gates::placed(scene, work).min(staying);
+        let needed = if work.vanishes() { 0 } else { staying };
+        tally.wanted += needed;
+        tally.placed += gates::placed(scene, work).min(needed);
     }
     // Made while a selected node is open, they would land there.
     if !surplus && gates::all_closed(scene).is_ok() {

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::conditions::{self, ConditionStatus, ConditionType};
-use crate::api::status::{BlockerStatus, NodeRelocationStatus, Progress, Stage};
+use crate::api::status::{BlockerStatus, NodeRelocationStatus, Progress, Stage, WarningStatus};
 use crate::world::{RefusalKind, World};
 
 use super::draft::{Draft, Outcome};
-use super::report::{self, Blocker, Waiting};
+use super::report::{self, Finding, Waiting};
 use super::{Plan, RESYNC, SOON};
 
 /// The two statuses say the same in other words: counts of what is awaited, messages. Nothing is decided from those, so recording them
@@ -38,6 +38,7 @@ impl Draft {
         {
             self.stage = Stage::Blocked;
         }
+        self.record_warnings();
         self.record_blockers(world);
         self.record_progress();
         self.status.observed_generation = world.relocation.metadata.generation.unwrap_or_default();
@@ -48,6 +49,7 @@ impl Draft {
             }
             Some(Outcome::Failed) => self.record_failure(world),
             None if self.stage == Stage::Blocked => self.record_blocked(world),
+            None if self.stage == Stage::Planned => self.record_planned(world),
             None if self.stage == Stage::Suspended => self.record_suspended(world),
             None => self.record_under_way(world),
         }
@@ -82,7 +84,7 @@ impl Draft {
                 due = Some(due.map_or(refusal.until, |d| d.min(refusal.until)));
             }
             // Said also while the next attempt is due, so that the report does not flicker.
-            match Blocker::refused(action, refusal) {
+            match Finding::refused(action, refusal) {
                 Some(blocker) => blockers.push(blocker),
                 None if refusal.kind == RefusalKind::Outdated => {}
                 None => waits.push(Waiting::Retry {
@@ -99,7 +101,7 @@ impl Draft {
     fn hopeful(&self, world: &World) -> bool {
         let refused = |action: &super::Action| {
             let refusal = world.refusals.get(&action.key());
-            refusal.is_some_and(|refusal| Blocker::refused(action, refusal).is_some())
+            refusal.is_some_and(|refusal| Finding::refused(action, refusal).is_some())
         };
         // These await the effect of our own actions, or the other workloads, and say nothing when those are refused or blocked.
         let own = |waiting: &Waiting| {
@@ -114,6 +116,7 @@ impl Draft {
                     | Waiting::Slot(_)
                     | Waiting::Budget { .. }
                     | Waiting::Last { .. }
+                    | Waiting::Order { .. }
             )
         };
         self.waits.iter().any(|waiting| !own(waiting))
@@ -140,6 +143,21 @@ impl Draft {
             })
             .collect();
         self.status.set_blockers(blockers);
+    }
+
+    /// Warnings are those of the plan: they stay as they were when it was carried out.
+    fn record_warnings(&mut self) {
+        let Some(mut warnings) = self.warnings.take() else {
+            return;
+        };
+        warnings.sort();
+        warnings.dedup();
+        let warnings = warnings.into_iter().map(|w| WarningStatus {
+            reason: w.reason,
+            object: w.object,
+            message: w.message,
+        });
+        self.status.set_warnings(warnings.collect());
     }
 
     fn record_progress(&mut self) {
@@ -237,6 +255,32 @@ impl Draft {
         );
         self.unknown_until_over(world);
         self.remove(ConditionType::Reconciling);
+    }
+
+    /// All that was asked for is done, until the cluster changes.
+    fn record_planned(&mut self, world: &World) {
+        let (_, pods) = self.status.pods();
+        let message = format!(
+            "{} nodes would be emptied and {pods} pods of {} workloads moved, {} warnings; nothing is begun while spec.mode is Plan",
+            self.status.nodes.len(),
+            self.status.workloads.len()
+                + self
+                    .status
+                    .more_workloads
+                    .map_or(0, |more| more.pending as usize),
+            self.status.warnings.len() + self.status.more_warnings as usize,
+        );
+        let stage = self.stage.as_str();
+        self.set(
+            world,
+            ConditionType::Ready,
+            ConditionStatus::True,
+            stage,
+            &message,
+        );
+        self.unknown_until_over(world);
+        self.remove(ConditionType::Reconciling);
+        self.remove(ConditionType::Stalled);
     }
 
     /// Suspended by a person is neither under way nor stuck.

@@ -5,7 +5,7 @@ use crate::world::{Deployment, RolloutStrategy};
 use super::draft::Draft;
 use super::gates::{self, Hold};
 use super::moving::{self, Slots};
-use super::report::{Blocker, Waiting};
+use super::report::{Finding, Waiting};
 use super::scene::{Scene, Work};
 use super::{Action, evict};
 
@@ -20,7 +20,7 @@ pub(super) fn step(
     let value = restarted_at(scene);
     if deployment.restarted_at.as_ref() == Some(&value) {
         if deployment.deadline_exceeded {
-            return Err(Hold::Block(Blocker::rollout_failed(&work.reference)));
+            return Err(Hold::Block(Finding::rollout_failed(&work.reference)));
         }
         if work.whole() {
             // The rollout is over and pods are here all the same: they came here before the cordon was seen. One by one, then.
@@ -36,10 +36,10 @@ pub(super) fn step(
             && set.restarted_at.as_ref() == Some(&value)
     });
     if restarted_before {
-        return Err(Hold::Block(Blocker::restart_reverted(&work.reference)));
+        return Err(Hold::Block(Finding::restart_reverted(&work.reference)));
     }
     if deployment.paused {
-        return Err(Hold::Block(Blocker::owner_paused(&work.reference)));
+        return Err(Hold::Block(Finding::owner_paused(&work.reference)));
     }
     gates::predecessor_ready(work)?;
     for node in work

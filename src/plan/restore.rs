@@ -96,7 +96,7 @@ pub(super) fn finish(scene: &Scene<'_>, draft: &mut Draft) {
                 if kept == 0 {
                     format!("{removed} nodes removed")
                 } else {
-                    format!("{removed} nodes removed, {kept} without a NodeClaim stay cordoned")
+                    format!("{removed} nodes removed, {kept} stay cordoned")
                 }
             }
             AfterDrain::Keep => format!("{nodes} nodes emptied, they stay cordoned"),

@@ -6,17 +6,23 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::api::relocation::NodeRelocationSpec;
 use crate::api::status::{NodeRelocationStatus, NodeStatus, WorkloadState, WorkloadStatus};
 use crate::world::{
-    Budget, ClaimValue, Cluster, Deployment, Node, NodeName, Pod, ReplicaSet, StatefulSet, Uid,
-    WorkloadKind, WorkloadRef, World,
+    Budget, ClaimValue, Cluster, Deployment, Health, Node, NodeName, OtherOwner, OwnerSight, Pod,
+    ReplicaSet, StatefulSet, Uid, Unknown, WorkloadKind, WorkloadRef, World,
 };
 
-use super::treatment::{Treatment, treatment, workload_of};
+use super::owners::workload_of;
+use super::policy::Policy;
+use super::report::Finding;
+use super::treatment::{Treatment, treatment};
 
 /// The world arranged around one relocation.
 pub(super) struct Scene<'a> {
     pub(super) world: &'a World,
     pub(super) cluster: &'a Cluster,
     pub(super) spec: &'a NodeRelocationSpec,
+    pub(super) policy: Policy<'a>,
+    /// What of the spec cannot be read.
+    pub(super) unreadable: Vec<Finding>,
     /// What our marks say.
     pub(super) claim: ClaimValue,
     /// The selected nodes, as frozen in status.
@@ -53,8 +59,13 @@ pub(super) enum Owner<'a> {
     Deployment(&'a Deployment),
     ReplicaSet(&'a ReplicaSet),
     StatefulSet(&'a StatefulSet),
+    Other(&'a OtherOwner),
+    /// Nothing makes the pod again.
+    Nobody,
     /// It exists no more: its pods vanish with it.
     Gone,
+    /// Whether it exists is not known; why, where there is an answer.
+    Unread(Option<&'a Unknown>),
 }
 
 /// A workload that has, or had, pods on selected nodes.
@@ -62,6 +73,8 @@ pub(super) struct Work<'a> {
     pub(super) reference: WorkloadRef,
     pub(super) owner: Owner<'a>,
     pub(super) record: Option<&'a WorkloadStatus>,
+    /// Workloads of a lower order move first.
+    pub(super) order: i32,
     /// Its pods on selected nodes, terminating ones included.
     pub(super) left: Vec<&'a Pod>,
     /// Its other pods, unscheduled ones included, those on their way out not.
@@ -86,9 +99,39 @@ impl<'a> Work<'a> {
                 .map_or(d.replicas, |mark| mark.from),
             Owner::ReplicaSet(r) => r.replicas,
             Owner::StatefulSet(s) => s.replicas,
-            Owner::Gone => 0,
+            Owner::Other(o) => match (self.record.and_then(|r| r.size), o.replicas) {
+                (Some(size), _) => size,
+                (None, Some(replicas)) => replicas,
+                (None, None) => return self.size(),
+            },
+            Owner::Unread(_) => match self.record.and_then(|r| r.size) {
+                Some(size) => size,
+                None => return self.size(),
+            },
+            Owner::Nobody | Owner::Gone => 0,
         };
         replicas as usize
+    }
+
+    /// The pods that it has, those on their way out not counted.
+    pub(super) fn size(&self) -> usize {
+        self.staying().count() + self.elsewhere.len()
+    }
+
+    /// What a record has to say of its size: nothing where the owner itself says how many pods it is to have.
+    pub(super) fn size_to_record(&self) -> Option<usize> {
+        let size = self.size();
+        match self.owner {
+            Owner::Other(o) if o.job.is_none() && o.replicas.map(|n| n as usize) != Some(size) => {
+                Some(size)
+            }
+            _ => None,
+        }
+    }
+
+    /// Nothing makes its pods again: no place is needed for them.
+    pub(super) fn vanishes(&self) -> bool {
+        matches!(self.owner, Owner::Nobody | Owner::Gone)
     }
 
     /// Pods on selected nodes that have not been asked to go.
@@ -116,11 +159,15 @@ impl<'a> Work<'a> {
             Owner::Deployment(d) => d.whole(),
             Owner::ReplicaSet(r) => r.observed && r.available >= r.replicas,
             Owner::StatefulSet(s) => s.observed && s.available >= s.replicas && s.rolled_out,
-            Owner::Gone => true,
+            Owner::Other(o) => {
+                !o.deleting && !matches!(o.health, Health::Unwell(_))
+                    || o.job.is_some_and(|job| job.finished)
+            }
+            Owner::Nobody | Owner::Gone => true,
+            Owner::Unread(_) => false,
         };
         // More pods than replicas: the owner has asked one to go, and the watch of pods has not told which.
-        let there = self.staying().count() + self.elsewhere.len();
-        let fits = there == self.replicas() || matches!(self.owner, Owner::Gone);
+        let fits = self.vanishes() || self.size() == self.replicas();
         own_status && fits && self.ready() >= self.replicas() && self.ending() == 0
     }
 
@@ -190,6 +237,7 @@ impl<'a> Scene<'a> {
                 pods_on.entry(node).or_default().push(pod);
             }
         }
+        let (policy, unreadable) = Policy::new(&relocation.spec.workloads);
         let nodes_by_name = cluster
             .nodes
             .values()
@@ -199,6 +247,8 @@ impl<'a> Scene<'a> {
             world,
             cluster,
             spec: &relocation.spec,
+            policy,
+            unreadable,
             claim,
             nodes: Vec::new(),
             works: Vec::new(),
@@ -216,11 +266,10 @@ impl<'a> Scene<'a> {
                 .or_default()
                 .push(budget);
         }
-        let records = relocation
-            .status
-            .as_ref()
-            .map(|s| s.nodes.as_slice())
-            .unwrap_or_default();
+        // Before the start, what status lists is a plan, which is made anew.
+        let status = relocation.status.as_ref();
+        let status = status.filter(|s| s.start_time.is_some());
+        let records = status.map(|s| s.nodes.as_slice()).unwrap_or_default();
         scene.nodes = records
             .iter()
             .map(|record| {
@@ -236,22 +285,30 @@ impl<'a> Scene<'a> {
             })
             .collect();
         let on_selected: Vec<_> = scene.nodes.iter().flat_map(|n| n.pods.iter()).collect();
-        let status = relocation.status.as_ref();
         let (works, index) = scene.arrange(status, on_selected.into_iter());
         scene.works = works;
         scene.pods_by_workload = index;
         scene
     }
 
+    /// The pods that are bound to a node.
+    pub(super) fn pods_on_node(&self, node: &NodeName) -> &[&'a Pod] {
+        self.pods_on
+            .get(node)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+    }
+
+    /// What is to become of a pod on a selected node.
+    pub(super) fn treatment(&self, pod: &Pod) -> Treatment {
+        treatment(self.cluster, &self.policy, pod)
+    }
+
     /// The pods on a node, each with what is to become of it.
     pub(super) fn classified(&self, node: &'a Node) -> Vec<(&'a Pod, Treatment)> {
-        let pods = self
-            .pods_on
-            .get(&node.name)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        pods.iter()
-            .map(|pod| (*pod, treatment(self.cluster, pod)))
+        self.pods_on_node(&node.name)
+            .iter()
+            .map(|pod| (*pod, self.treatment(pod)))
             .collect()
     }
 
@@ -268,7 +325,13 @@ impl<'a> Scene<'a> {
     where
         'a: 'b,
     {
-        works(self.cluster, &self.nodes_by_name, status, on_selected)
+        works(
+            self.cluster,
+            &self.policy,
+            &self.nodes_by_name,
+            status,
+            on_selected,
+        )
     }
 
     pub(super) fn node(&self, name: &NodeName) -> Option<&'a Node> {
@@ -334,6 +397,7 @@ impl<'a> Scene<'a> {
 /// The workloads of the pods given and those recorded, in the order of the record, then by name.
 fn works<'a, 'b>(
     cluster: &'a Cluster,
+    policy: &Policy<'_>,
     nodes: &HashMap<&NodeName, &Node>,
     status: Option<&'a NodeRelocationStatus>,
     on_selected: impl Iterator<Item = &'b (&'a Pod, Treatment)>,
@@ -381,6 +445,11 @@ where
             }
         }
     }
+    for (workload, pods) in &left {
+        if workload.kind == WorkloadKind::Pod {
+            index.insert(workload.uid.clone(), pods.clone());
+        }
+    }
     let orphan = |pod: &Pod| {
         let gone = |node: &NodeName| !nodes.contains_key(node);
         pod.node.as_ref().is_some_and(gone)
@@ -397,10 +466,12 @@ where
                 .copied()
                 .filter(|p| !left_uids.contains(&p.reference.uid))
                 .partition(|p| p.terminating || orphan(p));
+            let left = left.get(&reference).cloned().unwrap_or_default();
             Work {
                 owner: owner(cluster, &reference),
+                order: record.map_or_else(|| lowest_order(policy, &reference, &left), |r| r.order),
                 record,
-                left: left.get(&reference).cloned().unwrap_or_default(),
+                left,
                 elsewhere,
                 orphans: ending_elsewhere.iter().filter(|p| orphan(p)).count(),
                 ending_elsewhere,
@@ -412,9 +483,16 @@ where
     (works, index)
 }
 
+/// The lowest order of its pods that have to move.
+fn lowest_order(policy: &Policy<'_>, workload: &WorkloadRef, left: &[&Pod]) -> i32 {
+    let kind = workload.kind.to_string();
+    let orders = left.iter().map(|pod| policy.order(&kind, pod));
+    orders.min().unwrap_or_default()
+}
+
 fn reference(record: &WorkloadStatus) -> Option<WorkloadRef> {
     Some(WorkloadRef {
-        kind: WorkloadKind::parse(&record.kind)?,
+        kind: WorkloadKind::parse(&record.kind, record.api_version.as_deref())?,
         namespace: record.namespace.clone(),
         name: record.name.clone(),
         uid: record.uid.as_str().into(),
@@ -422,7 +500,7 @@ fn reference(record: &WorkloadStatus) -> Option<WorkloadRef> {
 }
 
 fn owner<'a>(cluster: &'a Cluster, workload: &WorkloadRef) -> Owner<'a> {
-    match workload.kind {
+    match &workload.kind {
         WorkloadKind::Deployment => cluster
             .deployments
             .get(&workload.uid)
@@ -435,6 +513,13 @@ fn owner<'a>(cluster: &'a Cluster, workload: &WorkloadRef) -> Owner<'a> {
             .stateful_sets
             .get(&workload.uid)
             .map(|s| Owner::StatefulSet(s)),
+        WorkloadKind::Other { .. } => Some(match cluster.owners.get(&workload.uid) {
+            Some(OwnerSight::Found(owner)) => Owner::Other(owner),
+            Some(OwnerSight::Missing) => Owner::Gone,
+            Some(OwnerSight::Failed(unknown)) => Owner::Unread(Some(unknown)),
+            None => Owner::Unread(None),
+        }),
+        WorkloadKind::Pod => Some(Owner::Nobody),
     }
     .unwrap_or(Owner::Gone)
 }

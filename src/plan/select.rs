@@ -6,7 +6,7 @@ use crate::api::keys;
 use crate::api::relocation::NodeState;
 use crate::world::{ClaimValue, Cluster, Node};
 
-use super::report::Blocker;
+use super::report::Finding;
 use super::scene::Scene;
 
 /// Labels by which installers mark the nodes of the control plane.
@@ -23,16 +23,16 @@ const VIRTUAL: [(&str, &str); 2] = [
 ];
 
 /// The nodes that match all that is given, by name.
-pub(super) fn matching<'a>(scene: &Scene<'a>) -> Result<Vec<&'a Node>, Vec<Blocker>> {
+pub(super) fn matching<'a>(scene: &Scene<'a>) -> Result<Vec<&'a Node>, Vec<Finding>> {
     let wanted = &scene.spec.nodes;
     let cluster = scene.cluster;
     let mut blockers = Vec::new();
     if cluster.karpenter.is_none() {
         if !wanted.node_pools.is_empty() {
-            blockers.push(Blocker::karpenter_not_installed("spec.nodes.nodePools"));
+            blockers.push(Finding::karpenter_not_installed("spec.nodes.nodePools"));
         }
         if wanted.state == NodeState::Drifted {
-            blockers.push(Blocker::karpenter_not_installed("spec.nodes.state"));
+            blockers.push(Finding::karpenter_not_installed("spec.nodes.state"));
         }
     }
     if let Some(karpenter) = &cluster.karpenter {
@@ -40,7 +40,7 @@ pub(super) fn matching<'a>(scene: &Scene<'a>) -> Result<Vec<&'a Node>, Vec<Block
             let exists = karpenter.pools.values().any(|p| p.name == *pool)
                 || cluster.nodes.values().any(|n| in_pool(n, pool));
             if !exists {
-                blockers.push(Blocker::unknown_node_pool(pool));
+                blockers.push(Finding::unknown_node_pool(pool));
             }
         }
     }
@@ -48,7 +48,10 @@ pub(super) fn matching<'a>(scene: &Scene<'a>) -> Result<Vec<&'a Node>, Vec<Block
     let selector = match selector {
         Ok(selector) => selector,
         Err(error) => {
-            blockers.push(Blocker::unreadable_selector(&error.to_string()));
+            blockers.push(Finding::unreadable_selector(
+                "spec.nodes.selector",
+                &error.to_string(),
+            ));
             None
         }
     };
@@ -79,24 +82,24 @@ fn in_pool(node: &Node, pool: &str) -> bool {
 }
 
 /// Why a matching node must not be emptied, by us or now.
-pub(super) fn refusal(cluster: &Cluster, node: &Node, ours: &ClaimValue) -> Option<Blocker> {
+pub(super) fn refusal(cluster: &Cluster, node: &Node, ours: &ClaimValue) -> Option<Finding> {
     if CONTROL_PLANE
         .iter()
         .any(|key| node.labels.contains_key(*key))
     {
-        return Some(Blocker::control_plane_node(&node.name));
+        return Some(Finding::control_plane_node(&node.name));
     }
     if VIRTUAL
         .iter()
         .any(|(key, value)| node.labels.get(*key).is_some_and(|v| v == value))
     {
-        return Some(Blocker::virtual_node(&node.name));
+        return Some(Finding::virtual_node(&node.name));
     }
     if let Some(other) = node.marks.claimed_by.as_ref().filter(|c| *c != ours) {
-        return Some(Blocker::claimed_by_other(&node.name, &other.name));
+        return Some(Finding::claimed_by_other(&node.name, &other.name));
     }
     if node.deleting || cluster.claim_of(&node.name).is_some_and(|c| c.deleting) {
-        return Some(Blocker::node_deleting(&node.name));
+        return Some(Finding::node_deleting(&node.name));
     }
     None
 }

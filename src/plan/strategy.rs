@@ -4,8 +4,8 @@ use crate::api::relocation::WorkloadStrategy;
 use crate::api::status::MoveStrategy;
 use crate::world::{Cluster, Deployment, RolloutStrategy};
 
-use super::report::Blocker;
-use super::scene::{Owner, Work};
+use super::report::Finding;
+use super::scene::{Owner, Scene, Work};
 use super::system;
 
 /// How the pods of a workload move, with the reason in words.
@@ -22,12 +22,11 @@ fn choice(strategy: MoveStrategy, why: impl Into<String>) -> Choice {
     }
 }
 
-/// Resolves `workloads.strategy` for one workload.
-pub(super) fn resolve(
-    cluster: &Cluster,
-    asked: WorkloadStrategy,
-    work: &Work<'_>,
-) -> Result<Choice, Blocker> {
+/// Resolves what was asked for, by a rule or by `workloads.strategy`, for one workload.
+pub(super) fn resolve(scene: &Scene<'_>, work: &Work<'_>) -> Result<Choice, Finding> {
+    let cluster = scene.cluster;
+    let kind = work.reference.kind.to_string();
+    let asked = scene.policy.asked(&kind, work.left.iter().copied());
     let deployment = match work.owner {
         Owner::Deployment(deployment) => deployment,
         Owner::StatefulSet(_) => {
@@ -42,6 +41,24 @@ pub(super) fn resolve(
                 "a ReplicaSet without a Deployment cannot be restarted",
             ));
         }
+        Owner::Other(owner) => {
+            let kind = &owner.reference.kind;
+            let how = if kind.is_job() {
+                "the Job makes an evicted pod again".to_owned()
+            } else {
+                format!("a {kind} is restarted by its own means only; one pod at a time")
+            };
+            return Ok(choice(MoveStrategy::Evict, how));
+        }
+        Owner::Nobody => {
+            return Ok(choice(
+                MoveStrategy::Evict,
+                "nothing makes it again, and it may go all the same",
+            ));
+        }
+        Owner::Unread(_) => {
+            return Ok(choice(MoveStrategy::Evict, "its owner is not known closer"));
+        }
         Owner::Gone => {
             return Ok(choice(
                 MoveStrategy::Evict,
@@ -49,39 +66,27 @@ pub(super) fn resolve(
             ));
         }
     };
-    match asked {
-        WorkloadStrategy::Evict => Ok(choice(MoveStrategy::Evict, "workloads.strategy is Evict")),
+    match asked.strategy {
+        WorkloadStrategy::Evict => Ok(choice(MoveStrategy::Evict, asked.to_string())),
         WorkloadStrategy::RolloutRestart => match cannot_restart(cluster, deployment, work) {
-            None => Ok(choice(
-                MoveStrategy::RolloutRestart,
-                "workloads.strategy is RolloutRestart",
-            )),
-            Some(CannotRestart::Paused) => Err(Blocker::owner_paused(&deployment.reference)),
+            None => Ok(choice(MoveStrategy::RolloutRestart, asked.to_string())),
+            Some(CannotRestart::Paused) => Err(Finding::owner_paused(&deployment.reference)),
             Some(reason @ (CannotRestart::AtOnce | CannotRestart::Budget(_)))
                 if cannot_surge(deployment, work).is_none() =>
             {
                 Ok(choice(
                     MoveStrategy::Surge,
-                    format!(
-                        "workloads.strategy is RolloutRestart, but {}",
-                        reason.words()
-                    ),
+                    format!("{asked}, but {}", reason.words()),
                 ))
             }
             Some(other) => Ok(choice(
                 MoveStrategy::Evict,
-                format!(
-                    "workloads.strategy is RolloutRestart, but {}",
-                    other.words()
-                ),
+                format!("{asked}, but {}", other.words()),
             )),
         },
         WorkloadStrategy::Surge => Ok(match cannot_surge(deployment, work) {
-            None => choice(MoveStrategy::Surge, "workloads.strategy is Surge"),
-            Some(why) => choice(
-                MoveStrategy::Evict,
-                format!("workloads.strategy is Surge, but {why}"),
-            ),
+            None => choice(MoveStrategy::Surge, asked.to_string()),
+            Some(why) => choice(MoveStrategy::Evict, format!("{asked}, but {why}")),
         }),
         WorkloadStrategy::Auto => Ok(auto(cluster, deployment, work)),
     }

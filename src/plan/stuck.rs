@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use crate::world::{Node, Pod};
 
 use super::draft::Draft;
-use super::report::{Blocker, Waiting};
+use super::report::{Finding, Waiting};
 use super::scene::{Scene, Work};
 
 /// How long after the end of its grace period a pod may still be there: its kubelet kills what runs only then, and has to unmount and
@@ -21,7 +21,7 @@ const LANDING: SignedDuration = SignedDuration::from_mins(10);
 /// Why the workload has to stop: one of its pods is on a node that does not answer, or should have stopped and is still there.
 ///
 /// Looks again when the next of its pods should have stopped, and says which ones are waited for because their node is gone.
-pub(super) fn holds(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> Option<Blocker> {
+pub(super) fn holds(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> Option<Finding> {
     let lists = [
         &work.left,
         &work.elsewhere,
@@ -33,7 +33,7 @@ pub(super) fn holds(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> Op
         .filter_map(|pod| node(scene, pod))
         .find(|node| !node.ready);
     if let Some(node) = unreachable {
-        return Some(Blocker::node_unreachable(&node.name));
+        return Some(Finding::node_unreachable(&node.name));
     }
     let mut overdue: Option<&Pod> = None;
     for pod in pods() {
@@ -56,14 +56,14 @@ pub(super) fn holds(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> Op
         }
     }
     overdue
-        .map(Blocker::stuck_terminating)
+        .map(Finding::stuck_terminating)
         .or_else(|| landing(scene, draft, work))
 }
 
 /// A pod of the workload that came since the start and has not become Ready for so long that it hardly will by itself.
 ///
 /// Looks again when the next of them will have taken so long.
-pub(super) fn landing(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> Option<Blocker> {
+pub(super) fn landing(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> Option<Finding> {
     let status = scene.world.relocation.status.as_ref();
     let started = status.and_then(|s| s.start_time.as_ref()).map(|t| t.0);
     let mut late: Option<&Pod> = None;
@@ -78,7 +78,7 @@ pub(super) fn landing(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> 
             late = Some(pod);
         }
     }
-    late.map(|pod| Blocker::replacement_not_ready(pod, &work.reference))
+    late.map(|pod| Finding::replacement_not_ready(pod, &work.reference))
 }
 
 fn node<'a>(scene: &Scene<'a>, pod: &Pod) -> Option<&'a Node> {

@@ -10,7 +10,7 @@ use crate::world::{Deployment, SurgeMark, Uid};
 use super::draft::Draft;
 use super::gates::{self, Hold};
 use super::moving::{self, Slots};
-use super::report::{Blocker, Waiting};
+use super::report::{Finding, Waiting};
 use super::scene::{Scene, Work};
 use super::{Action, Restore};
 use super::{stuck, system};
@@ -56,7 +56,7 @@ pub(super) fn raise(
         }));
     }
     if deployment.paused {
-        return Err(Hold::Block(Blocker::owner_paused(&work.reference)));
+        return Err(Hold::Block(Finding::owner_paused(&work.reference)));
     }
     gates::predecessor_ready(work)?;
     gates::settled(scene, work)?;

@@ -1,10 +1,11 @@
 //! What is to become of a pod on a selected node. Pure.
-//!
-//! An owner is believed only when an object of the referenced UID is there: a reference by name alone may be stale or forged.
 
-use crate::world::{Cluster, Pod, WorkloadRef};
+use crate::api::relocation::RuleStrategy;
+use crate::world::{Cluster, Pod, WorkloadKind, WorkloadRef};
 
-use super::report::Blocker;
+use super::owners::{self, Maker};
+use super::policy::Policy;
+use super::report::Finding;
 
 /// What is to become of a pod on a selected node.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,28 +14,39 @@ pub(super) enum Treatment {
     Stays,
     /// Succeeded or Failed: holds nothing.
     Finished,
-    /// Its workload makes it again elsewhere.
+    /// Its workload makes it again elsewhere; or nothing does, and a person has said that it may go all the same.
     Moves(WorkloadRef),
     /// A placeholder, of another relocation as a rule: that one takes it away once it sees whose the node is.
     GivesWay,
-    /// A Job's pod: it is left to finish.
-    Waits { job: String },
+    /// It is left to end, or to be moved by its owner.
+    Waits { what: Awaited },
+    /// A rule leaves it alone: the node is emptied but for it, and kept.
+    Skipped,
     /// Nothing that relocator may do would be safe.
-    Stuck(Blocker),
+    Stuck(Finding),
+}
+
+/// Who ends a pod that is only waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// A Job, as `Job namespace/name`.
+    Job(String),
+    /// Whoever is meant by a rule.
+    ByRule,
 }
 
 impl Treatment {
     /// The node is not empty while the pod is there.
     pub(super) fn counts(&self) -> bool {
         match self {
-            Self::Stays | Self::Finished => false,
+            Self::Stays | Self::Finished | Self::Skipped => false,
             Self::Moves(_) | Self::GivesWay | Self::Waits { .. } | Self::Stuck(_) => true,
         }
     }
 }
 
 /// What is to become of the pod.
-pub(super) fn treatment(cluster: &Cluster, pod: &Pod) -> Treatment {
+pub(super) fn treatment(cluster: &Cluster, policy: &Policy<'_>, pod: &Pod) -> Treatment {
     if pod.finished {
         return Treatment::Finished;
     }
@@ -44,76 +56,62 @@ pub(super) fn treatment(cluster: &Cluster, pod: &Pod) -> Treatment {
     if pod.placeholder.is_some() {
         return Treatment::GivesWay;
     }
-    let Some(controller) = &pod.controller else {
-        return Treatment::Stuck(Blocker::unmanaged_pod(&pod.reference));
-    };
-    if controller.kind == "DaemonSet"
-        && is_apps(&controller.api_version)
+    if let Some(controller) = &pod.controller
+        && controller.kind == "DaemonSet"
         && cluster.daemon_sets.contains_key(&controller.uid)
     {
         return Treatment::Stays;
     }
-    if let Some(workload) = workload_of(cluster, pod) {
-        return Treatment::Moves(workload);
-    }
-    if controller.kind == "Job" && controller.api_version.starts_with("batch/") {
-        return Treatment::Waits {
-            job: format!("Job {}/{}", pod.reference.namespace, controller.name),
-        };
-    }
-    if is_apps(&controller.api_version)
-        && matches!(
-            controller.kind.as_str(),
-            "ReplicaSet" | "StatefulSet" | "DaemonSet"
-        )
-    {
-        if let Some(set) = cluster.replica_sets.get(&controller.uid)
-            && let Some(parent) = &set.controller
-        {
-            let what = format!(
-                "{} {}/{}",
-                parent.kind, pod.reference.namespace, parent.name
-            );
-            let missing = parent.kind == "Deployment" && is_apps(&parent.api_version);
-            return Treatment::Stuck(if missing {
-                Blocker::owner_missing(&pod.reference, &what)
-            } else {
-                Blocker::unsupported_owner(&pod.reference, &what)
-            });
+    let maker = owners::maker(cluster, pod);
+    let kind = match &maker {
+        Maker::Nobody(_) => "Pod",
+        Maker::Workload(_) | Maker::Job(_) | Maker::Unknown(_) => owners::kind_of(cluster, pod),
+    };
+    let by_rule = policy.strategy(kind, pod);
+    match by_rule {
+        Some(RuleStrategy::Skip) => return Treatment::Skipped,
+        Some(RuleStrategy::Wait) => {
+            return Treatment::Waits {
+                what: Awaited::ByRule,
+            };
         }
-        let what = format!(
-            "{} {}/{}",
-            controller.kind, pod.reference.namespace, controller.name
-        );
-        return Treatment::Stuck(Blocker::owner_missing(&pod.reference, &what));
+        _ => {}
     }
-    let what = format!(
-        "{} {}/{} ({})",
-        controller.kind, pod.reference.namespace, controller.name, controller.api_version
-    );
-    Treatment::Stuck(Blocker::unsupported_owner(&pod.reference, &what))
-}
-
-/// The workload that makes the pod again, resolved by UID at every level, if it is one that relocator knows how to treat.
-pub(super) fn workload_of(cluster: &Cluster, pod: &Pod) -> Option<WorkloadRef> {
-    let controller = pod.controller.as_ref()?;
-    if let Some(set) = cluster.replica_sets.get(&controller.uid) {
-        return match &set.controller {
-            None => Some(set.reference.clone()),
-            Some(parent) => cluster
-                .deployments
-                .get(&parent.uid)
-                .map(|d| d.reference.clone()),
-        };
+    let workload = match maker {
+        Maker::Unknown(finding) => return Treatment::Stuck(finding),
+        Maker::Nobody(finding) => {
+            if by_rule != Some(RuleStrategy::Evict) && !policy.evicts_unmanaged() {
+                return Treatment::Stuck(finding);
+            }
+            WorkloadRef {
+                kind: WorkloadKind::Pod,
+                namespace: pod.reference.namespace.clone(),
+                name: pod.reference.name.clone(),
+                uid: pod.reference.uid.clone(),
+            }
+        }
+        Maker::Job(job) => {
+            return Treatment::Waits {
+                what: Awaited::Job(job),
+            };
+        }
+        Maker::Workload(workload)
+            if workload.kind.is_job() && by_rule.is_none() && policy.waits_for_jobs() =>
+        {
+            return Treatment::Waits {
+                what: Awaited::Job(workload.to_string()),
+            };
+        }
+        Maker::Workload(workload) => workload,
+    };
+    if policy.keeps_local_data() && !pod.empty_dirs.is_empty() {
+        return Treatment::Stuck(Finding::local_data(pod));
     }
-    cluster
-        .stateful_sets
-        .get(&controller.uid)
-        .map(|s| s.reference.clone())
+    Treatment::Moves(workload)
 }
 
 /// Why the pod would come back to the cordoned node, or could never run elsewhere.
-pub(super) fn cannot_land_elsewhere(pod: &Pod) -> Option<Blocker> {
+pub(super) fn cannot_land_elsewhere(pod: &Pod) -> Option<Finding> {
     let tolerates_cordon = pod.shape.tolerations.iter().any(|t| {
         let key = t.key.as_deref().unwrap_or_default();
         let effect = t.effect.as_deref().unwrap_or_default();
@@ -122,7 +120,7 @@ pub(super) fn cannot_land_elsewhere(pod: &Pod) -> Option<Blocker> {
         about_cordon && (effect.is_empty() || effect == "NoSchedule")
     });
     if tolerates_cordon {
-        return Some(Blocker::tolerates_cordon(&pod.reference));
+        return Some(Finding::tolerates_cordon(&pod.reference));
     }
     let hostname = "kubernetes.io/hostname";
     let by_selector = pod.shape.node_selector.contains_key(hostname);
@@ -146,9 +144,5 @@ pub(super) fn cannot_land_elsewhere(pod: &Pod) -> Option<Blocker> {
                 .any(|f| f.key == "metadata.name" && f.operator == "In");
         by_affinity = Some(by_affinity.unwrap_or(true) && names_hosts);
     }
-    (by_selector || by_affinity == Some(true)).then(|| Blocker::pinned_to_node(&pod.reference))
-}
-
-fn is_apps(api_version: &str) -> bool {
-    api_version.starts_with("apps/")
+    (by_selector || by_affinity == Some(true)).then(|| Finding::pinned_to_node(&pod.reference))
 }

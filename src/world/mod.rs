@@ -5,6 +5,7 @@
 
 pub mod convert;
 mod leftovers;
+mod other;
 pub mod quantity;
 mod refs;
 mod refusal;
@@ -19,6 +20,7 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::api::relocation::NodeRelocation;
 pub use leftovers::{Detached, Leftovers};
+pub use other::{Health, Job, OtherOwner, OwnerQuery, OwnerSight};
 use quantity::Quantities;
 pub use refs::{
     ActionKey, ClaimValue, NodeName, OwnerReference, PodRef, SurgeMark, Uid, WorkloadKind,
@@ -101,6 +103,8 @@ pub struct Cluster {
     pub budgets: Objects<Budget>,
     /// All volume attachments.
     pub attachments: Objects<Attachment>,
+    /// Owners of other kinds, by the UID that was looked for: those of pods that have to move, read one by one.
+    pub owners: BTreeMap<Uid, OwnerSight>,
     /// Karpenter's objects; `None` when the cluster does not serve `karpenter.sh/v1`.
     pub karpenter: Option<Karpenter>,
 }
@@ -176,6 +180,8 @@ pub struct Pod {
     pub mirror: bool,
     /// Has a volume from a `PersistentVolumeClaim`.
     pub persistent: bool,
+    /// Names of its emptyDir volumes: what is in them is lost when it moves.
+    pub empty_dirs: Vec<String>,
     pub marks: Marks,
     /// Why the scheduler could not place it, in its own words.
     pub unschedulable: Option<String>,

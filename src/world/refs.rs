@@ -66,12 +66,19 @@ impl fmt::Display for PodRef {
     }
 }
 
-/// The kinds of owner that relocator knows how to move pods of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The kinds of owner that make pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkloadKind {
     Deployment,
     ReplicaSet,
     StatefulSet,
+    /// Any other kind, such as a Job or a custom resource.
+    Other {
+        api_version: String,
+        kind: String,
+    },
+    /// Nothing owns the pod, which stands for itself.
+    Pod,
 }
 
 impl fmt::Display for WorkloadKind {
@@ -80,20 +87,43 @@ impl fmt::Display for WorkloadKind {
             Self::Deployment => "Deployment",
             Self::ReplicaSet => "ReplicaSet",
             Self::StatefulSet => "StatefulSet",
+            Self::Other { kind, .. } => kind,
+            Self::Pod => "Pod",
         })
     }
 }
 
 impl WorkloadKind {
-    /// The kind of that name, if relocator moves its pods.
+    /// The kind of that name; `api_version` is that of a kind which is not of apps/v1.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "Deployment" => Some(Self::Deployment),
-            "ReplicaSet" => Some(Self::ReplicaSet),
-            "StatefulSet" => Some(Self::StatefulSet),
-            _ => None,
+    pub fn parse(kind: &str, api_version: Option<&str>) -> Option<Self> {
+        match (api_version, kind) {
+            (None, "Deployment") => Some(Self::Deployment),
+            (None, "ReplicaSet") => Some(Self::ReplicaSet),
+            (None, "StatefulSet") => Some(Self::StatefulSet),
+            (Some("v1"), "Pod") => Some(Self::Pod),
+            (Some(api_version), kind) => Some(Self::Other {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+            }),
+            (None, _) => None,
         }
+    }
+
+    /// The API version, for a kind that is not of apps/v1.
+    #[must_use]
+    pub fn api_version(&self) -> Option<&str> {
+        match self {
+            Self::Deployment | Self::ReplicaSet | Self::StatefulSet => None,
+            Self::Other { api_version, .. } => Some(api_version),
+            Self::Pod => Some("v1"),
+        }
+    }
+
+    /// Whether it is a Job of batch.
+    #[must_use]
+    pub fn is_job(&self) -> bool {
+        matches!(self, Self::Other { api_version, kind } if kind == "Job" && api_version.starts_with("batch/"))
     }
 }
 

@@ -25,10 +25,7 @@ fn blocked(spec: serde_json::Value, change: Change) -> Toy {
         plan.actions
     );
     assert_eq!(toy.stage(), "Blocked", "{:#?}", toy.status());
-    assert!(
-        toy.status().start_time.is_none() && toy.status().nodes.is_empty(),
-        "it has not begun"
-    );
+    assert!(toy.status().start_time.is_none(), "it has not begun");
     toy
 }
 
@@ -137,9 +134,16 @@ fn each_blocker_names_what_it_is_about_and_what_helps() {
                     name: "pg".into(),
                     uid: "pg".into(),
                 };
+                let forbidden = relocator::world::Unknown {
+                    what: "clusters.x".into(),
+                    why: "cannot get resource clusters".into(),
+                    forbidden: true,
+                };
+                let sight = relocator::world::OwnerSight::Failed(forbidden);
+                t.cluster.owners.insert(owner.uid.clone(), sight);
                 t.pod("pg-1", "pg", Some("old"), Some(owner));
             },
-            "UnsupportedOwner",
+            "Forbidden",
             "Pod default/pg-1",
             "Cluster default/pg (x/v1)",
         ),

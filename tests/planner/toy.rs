@@ -32,10 +32,10 @@ pub(crate) struct Toy {
 
 fn reference(kind: WorkloadKind, name: &str) -> WorkloadRef {
     WorkloadRef {
-        kind,
         namespace: "default".into(),
         name: name.into(),
         uid: format!("{kind}-{name}").into(),
+        kind,
     }
 }
 
@@ -208,6 +208,7 @@ impl Toy {
             controller,
             mirror: false,
             persistent: false,
+            empty_dirs: Vec::new(),
             marks: Marks::default(),
             unschedulable: None,
             placeholder: None,

@@ -64,6 +64,16 @@ pub enum Waiting {
         job: String,
         node: NodeName,
     },
+    /// A pod that a rule leaves to its owner.
+    Owner {
+        pod: PodRef,
+        node: NodeName,
+    },
+    /// Workloads of a lower order move first.
+    Order {
+        workload: WorkloadRef,
+        first: WorkloadRef,
+    },
     /// The placeholder of another relocation.
     GivesWay {
         placeholder: PodRef,
@@ -149,6 +159,16 @@ impl fmt::Display for Waiting {
                 "a free slot for {workload} within workloads.maxConcurrent"
             ),
             Self::Job { job, node } => write!(f, "{job} to finish on node {node}"),
+            Self::Owner { pod, node } => write!(
+                f,
+                "pod {pod} to leave node {node}, which a rule with strategy Wait leaves to others"
+            ),
+            Self::Order { workload, first } => {
+                write!(
+                    f,
+                    "{first} to have moved, which comes before {workload} by its order"
+                )
+            }
             Self::GivesWay { placeholder, node } => {
                 write!(
                     f,
@@ -170,7 +190,7 @@ impl fmt::Display for Waiting {
 }
 
 /// The waits in one sentence: the first few, and how many more.
-pub(super) fn sentence(waits: &[Waiting]) -> String {
+pub(in crate::plan) fn sentence(waits: &[Waiting]) -> String {
     const SHOWN: usize = 3;
     let mut shown: Vec<_> = waits.iter().collect();
     shown.sort();

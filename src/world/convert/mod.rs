@@ -1,6 +1,8 @@
 //! Kubernetes objects as world types. Pure and total: what an object lacks becomes the value that forbids acting on it, or the
 //! object is left out when it has no identity.
 
+mod other;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -19,6 +21,7 @@ use super::{
     Shape, StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
 };
 use crate::api::keys;
+pub use other::other_owner;
 
 /// An object that has an identity: everything read from an API server has.
 fn identity(meta: &ObjectMeta) -> Option<(String, Uid)> {
@@ -154,6 +157,13 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
             .iter()
             .flatten()
             .any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
+        empty_dirs: spec
+            .volumes
+            .iter()
+            .flatten()
+            .filter(|v| v.empty_dir.is_some())
+            .map(|v| v.name.clone())
+            .collect(),
         marks: marks(meta),
         unschedulable: condition("PodScheduled")
             .filter(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))

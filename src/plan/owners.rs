@@ -1,0 +1,184 @@
+//! Who makes a pod again: the owner resolved by UID at every level, and which owners have to be read for that. Pure.
+//!
+//! An owner is believed only when an object of the referenced UID is there: a reference by name alone may be stale or forged.
+
+use std::collections::BTreeSet;
+
+use crate::api::relocation::RuleStrategy;
+use crate::api::status::WorkloadState;
+use crate::world::{
+    Cluster, OwnerQuery, OwnerReference, OwnerSight, Pod, Sight, Uid, WorkloadKind, WorkloadRef,
+    World,
+};
+
+use super::policy::Policy;
+use super::report::Finding;
+use super::scene::Scene;
+use super::{is_over, select};
+
+/// Who makes a pod again.
+pub(super) enum Maker {
+    Workload(WorkloadRef),
+    /// A Job, which is not looked at more closely than that.
+    Job(String),
+    /// Nobody: it has no controller, or one that is gone.
+    Nobody(Finding),
+    /// Whether somebody does is not known.
+    Unknown(Finding),
+}
+
+/// The workload that makes the pod again, resolved by UID at every level, if it exists.
+pub(super) fn workload_of(cluster: &Cluster, pod: &Pod) -> Option<WorkloadRef> {
+    let controller = pod.controller.as_ref()?;
+    if let Some(set) = cluster.replica_sets.get(&controller.uid) {
+        return match &set.controller {
+            None => Some(set.reference.clone()),
+            Some(parent) => cluster
+                .deployments
+                .get(&parent.uid)
+                .map(|d| d.reference.clone())
+                .or_else(|| other(cluster, &parent.uid)),
+        };
+    }
+    cluster
+        .stateful_sets
+        .get(&controller.uid)
+        .map(|s| s.reference.clone())
+        .or_else(|| other(cluster, &controller.uid))
+}
+
+fn other(cluster: &Cluster, uid: &Uid) -> Option<WorkloadRef> {
+    match cluster.owners.get(uid)? {
+        OwnerSight::Found(owner) => Some(owner.reference.clone()),
+        OwnerSight::Missing | OwnerSight::Failed(_) => None,
+    }
+}
+
+/// The owner reference at the top of the chain, as far as the chain can be followed: that of the pod, or of the `ReplicaSet` in between.
+pub(super) fn top<'a>(cluster: &'a Cluster, pod: &'a Pod) -> Option<&'a OwnerReference> {
+    let controller = pod.controller.as_ref()?;
+    let set = cluster.replica_sets.get(&controller.uid);
+    Some(
+        set.and_then(|set| set.controller.as_ref())
+            .unwrap_or(controller),
+    )
+}
+
+/// Kind of the owner, as rules name it; Pod for one that has none.
+pub(super) fn kind_of<'a>(cluster: &'a Cluster, pod: &'a Pod) -> &'a str {
+    top(cluster, pod).map_or("Pod", |owner| owner.kind.as_str())
+}
+
+/// Who makes the pod again.
+pub(super) fn maker(cluster: &Cluster, pod: &Pod) -> Maker {
+    if let Some(workload) = workload_of(cluster, pod) {
+        return Maker::Workload(workload);
+    }
+    let Some(owner) = top(cluster, pod) else {
+        return Maker::Nobody(Finding::unmanaged_pod(&pod.reference));
+    };
+    let named = format!("{} {}/{}", owner.kind, pod.reference.namespace, owner.name);
+    if is_apps(owner) {
+        return Maker::Nobody(Finding::owner_missing(&pod.reference, &named));
+    }
+    match cluster.owners.get(&owner.uid) {
+        Some(OwnerSight::Missing) => Maker::Nobody(Finding::owner_missing(&pod.reference, &named)),
+        Some(OwnerSight::Failed(unknown)) => {
+            let named = format!("{named} ({})", owner.api_version);
+            Maker::Unknown(Finding::owner_not_read(&pod.reference, &named, unknown))
+        }
+        Some(OwnerSight::Found(_)) | None if is_job(owner) => Maker::Job(named),
+        Some(OwnerSight::Found(_)) | None => {
+            Maker::Unknown(Finding::owner_not_looked_at(&pod.reference, &named))
+        }
+    }
+}
+
+/// A kind whose objects are watched: what is not among them does not exist.
+fn is_apps(owner: &OwnerReference) -> bool {
+    owner.api_version.starts_with("apps/")
+        && matches!(
+            owner.kind.as_str(),
+            "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet"
+        )
+}
+
+pub(super) fn is_job(owner: &OwnerReference) -> bool {
+    owner.kind == "Job" && owner.api_version.starts_with("batch/")
+}
+
+/// A Job's pod that is only waited for, so that nothing has to be known of the Job.
+pub(super) fn is_awaited(policy: &Policy<'_>, owner: &OwnerReference, pod: &Pod) -> bool {
+    is_job(owner)
+        && match policy.strategy(&owner.kind, pod) {
+            None => policy.waits_for_jobs(),
+            Some(strategy) => strategy == RuleStrategy::Wait || strategy == RuleStrategy::Skip,
+        }
+}
+
+/// The owners that are not watched and make pods that have to move: to be read before a plan is made.
+#[must_use]
+pub fn owners_to_read(world: &World) -> Vec<OwnerQuery> {
+    let Sight::Known(cluster) = &world.sight else {
+        return Vec::new();
+    };
+    if is_over(&world.relocation) || world.relocation.metadata.deletion_timestamp.is_some() {
+        return Vec::new();
+    }
+    let scene = Scene::new(world, cluster);
+    let mut seen = BTreeSet::new();
+    let mut queries = Vec::new();
+    for pod in on_nodes(&scene) {
+        if pod.finished || pod.mirror || pod.placeholder.is_some() {
+            continue;
+        }
+        let Some(owner) = top(cluster, pod) else {
+            continue;
+        };
+        let watched = is_apps(owner)
+            || cluster.replica_sets.contains_key(&owner.uid)
+            || cluster.stateful_sets.contains_key(&owner.uid)
+            || cluster.daemon_sets.contains_key(&owner.uid);
+        if !watched && !is_awaited(&scene.policy, owner, pod) && seen.insert(owner.uid.clone()) {
+            queries.push(OwnerQuery {
+                namespace: pod.reference.namespace.clone(),
+                owner: owner.clone(),
+            });
+        }
+    }
+    // Those whose pods have all left are still waited for.
+    for work in scene
+        .works
+        .iter()
+        .filter(|w| w.state() != WorkloadState::Moved)
+    {
+        if let WorkloadKind::Other { api_version, kind } = &work.reference.kind
+            && seen.insert(work.reference.uid.clone())
+        {
+            queries.push(OwnerQuery {
+                namespace: work.reference.namespace.clone(),
+                owner: OwnerReference {
+                    api_version: api_version.clone(),
+                    kind: kind.clone(),
+                    name: work.reference.name.clone(),
+                    uid: work.reference.uid.clone(),
+                },
+            });
+        }
+    }
+    queries
+}
+
+/// The pods on the nodes that are selected, or would be.
+fn on_nodes<'a>(scene: &Scene<'a>) -> Vec<&'a Pod> {
+    let nodes = if scene.nodes.is_empty() {
+        select::matching(scene).unwrap_or_default()
+    } else {
+        scene.nodes.iter().filter_map(|s| s.node).collect()
+    };
+    nodes
+        .into_iter()
+        .flat_map(|node| scene.pods_on_node(&node.name))
+        .copied()
+        .collect()
+}

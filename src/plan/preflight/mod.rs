@@ -1,0 +1,38 @@
+//! Everything that can be known to fail, or to cost something, before anything is touched: one file a subject. Pure.
+//!
+//! What is certain to fail is a blocker; what may go wrong, or is lost on the way, is a warning.
+
+mod pods;
+mod workloads;
+
+use crate::world::{Node, Pod};
+
+use super::draft::Draft;
+use super::scene::{Scene, Work};
+use super::strategy::Choice;
+use super::treatment::Treatment;
+
+/// What would be done, before it is begun.
+pub(super) struct Outline<'a, 'b> {
+    /// The nodes that would be emptied.
+    pub(super) nodes: &'b [&'a Node],
+    /// The pods on them, with what would become of each.
+    pub(super) pods: &'b [(&'a Pod, Treatment)],
+    /// The workloads that would move, with how.
+    pub(super) chosen: &'b [(&'b Work<'a>, Choice)],
+}
+
+/// Looks for all of it.
+pub(super) fn check(scene: &Scene<'_>, draft: &mut Draft, outline: &Outline<'_, '_>) {
+    draft.warnings.get_or_insert_default();
+    draft.blockers.extend(scene.unreadable.iter().cloned());
+    for node in outline.nodes.iter().filter(|n| !n.ready) {
+        if scene.classified(node).iter().any(|(_, t)| t.counts()) {
+            draft.block(super::report::Finding::node_unreachable(&node.name));
+        }
+    }
+    pods::check(draft, outline);
+    for (work, choice) in outline.chosen {
+        workloads::check(scene, draft, work, choice);
+    }
+}

@@ -1,0 +1,97 @@
+//! Workloads that are not well enough to be moved, or whose budgets would never let them, and what their moving costs. Pure.
+
+use crate::api::status::MoveStrategy;
+use crate::plan::draft::Draft;
+use crate::plan::report::Finding;
+use crate::plan::scene::{Owner, Scene, Work};
+use crate::plan::strategy::Choice;
+use crate::plan::stuck;
+use crate::world::{Health, RolloutStrategy};
+
+pub(super) fn check(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>, choice: &Choice) {
+    if let Some(blocker) = stuck::holds(scene, draft, work) {
+        draft.block(blocker);
+    }
+    health(draft, work);
+    if choice.strategy == MoveStrategy::Evict {
+        budgets(scene, draft, work);
+    }
+    costs(draft, work, choice);
+}
+
+fn health(draft: &mut Draft, work: &Work<'_>) {
+    match work.owner {
+        Owner::Deployment(d) if d.deadline_exceeded => {
+            draft.block(Finding::rollout_failed(&work.reference));
+        }
+        Owner::Deployment(d) if !d.rolled_out() => {
+            draft.block(Finding::rollout_in_progress(&work.reference));
+        }
+        Owner::StatefulSet(s) if !s.observed || !s.rolled_out => {
+            draft.block(Finding::rollout_in_progress(&work.reference));
+        }
+        Owner::Other(o) if matches!(o.health, Health::Unwell(_)) => {
+            if let Health::Unwell(said) = &o.health {
+                draft.block(Finding::owner_unwell(&work.reference, said));
+            }
+        }
+        Owner::Unread(Some(unknown)) => draft.block(Finding::not_observed(unknown)),
+        // The pods of a Job come and go.
+        Owner::Other(o) if o.job.is_some() => {}
+        Owner::Deployment(_) | Owner::StatefulSet(_) | Owner::ReplicaSet(_) | Owner::Other(_) => {
+            let ready = work.elsewhere.iter().filter(|p| p.ready).count();
+            // A pod that is not ready on a selected node may get well by being moved; one elsewhere has to be waited for.
+            let could_be = ready + work.left.len();
+            if could_be < work.replicas() {
+                let ready = ready + work.left.iter().filter(|p| p.ready).count();
+                draft.block(Finding::owner_unhealthy(
+                    &work.reference,
+                    ready,
+                    work.replicas(),
+                ));
+            }
+        }
+        Owner::Nobody | Owner::Gone | Owner::Unread(None) => {}
+    }
+}
+
+fn budgets(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
+    for pod in work.left.iter().filter(|p| p.ready) {
+        let budgets: Vec<_> = scene.cluster.budgets_of(pod).collect();
+        if budgets.len() > 1 {
+            let names: Vec<_> = budgets.iter().map(ToString::to_string).collect();
+            draft.block(Finding::several_budgets(&pod.reference, &names));
+        } else if let Some(budget) = budgets.first().filter(|b| b.never_allows()) {
+            draft.block(Finding::budget_never_allows(&pod.reference, budget));
+        }
+    }
+}
+
+fn costs(draft: &mut Draft, work: &Work<'_>, choice: &Choice) {
+    if let Owner::Nobody = work.owner {
+        draft.warn(Finding::gone_for_good(&work.reference));
+    }
+    if let Owner::Other(owner) = work.owner
+        && let Some(job) = owner.job
+        && !job.ignores_disruption
+    {
+        draft.warn(Finding::counts_as_failure(
+            &work.reference,
+            job.failures_left,
+        ));
+    }
+    let mut local: Vec<_> = work.left.iter().flat_map(|p| &p.empty_dirs).collect();
+    local.sort();
+    local.dedup();
+    if !local.is_empty() {
+        draft.warn(Finding::loses_local_data(&work.reference, &local));
+    }
+    let evicted_alone = choice.strategy == MoveStrategy::Evict
+        && work.replicas() == 1
+        && !matches!(work.owner, Owner::Other(o) if o.job.is_some());
+    let at_once = choice.strategy == MoveStrategy::RolloutRestart
+        && matches!(work.owner, Owner::Deployment(d) if d.strategy == RolloutStrategy::Recreate);
+    if evicted_alone || at_once {
+        draft.warn(Finding::downtime(&work.reference));
+    }
+}

@@ -1,0 +1,68 @@
+//! Owners of other kinds than those of apps/v1, as observed: Jobs, `ReplicationControllers`, custom resources.
+
+use jiff::Timestamp;
+
+use super::{OwnerReference, Uid, Unknown, WorkloadRef};
+
+/// What a read of an owner by its name showed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OwnerSight {
+    /// It exists under the UID that was looked for.
+    Found(Box<OtherOwner>),
+    /// There is none of that name, or one with another UID: the one that was meant is gone.
+    Missing,
+    /// Whether it exists is not known.
+    Failed(Unknown),
+}
+
+/// An owner of which only what many kinds have in common is understood.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherOwner {
+    pub reference: WorkloadRef,
+    /// How many pods it is to have: `spec.replicas`, `spec.instances`, and for a Job what it still has to run at a time. `None` when it
+    /// does not say.
+    pub replicas: Option<u32>,
+    /// What it says of its own health, where it says something; see [`Health`].
+    pub health: Health,
+    pub deleting: bool,
+    pub controller: Option<OwnerReference>,
+    /// What only a Job has.
+    pub job: Option<Job>,
+}
+
+/// What an owner says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It says nothing that is understood.
+    Unsaid,
+    Healthy,
+    /// It is not, in its own words.
+    Unwell(String),
+}
+
+/// What only a Job has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Failures that it may still have: `spec.backoffLimit` less `status.failed`.
+    pub failures_left: u32,
+    /// A rule of `spec.podFailurePolicy` ignores pods that were disrupted, so that an eviction is no failure.
+    pub ignores_disruption: bool,
+    /// Complete or Failed.
+    pub finished: bool,
+    pub started: Option<Timestamp>,
+}
+
+/// An owner to be read: whose, and in which namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerQuery {
+    pub namespace: String,
+    pub owner: OwnerReference,
+}
+
+impl OwnerQuery {
+    /// The UID that is looked for.
+    #[must_use]
+    pub fn uid(&self) -> &Uid {
+        &self.owner.uid
+    }
+}
