@@ -111,22 +111,21 @@ async fn sweep_by_hand(dry_run: bool) -> Result<(), Fatal> {
 async fn clients() -> Result<(Client, Client), Fatal> {
     /// Longest silence on a connection that waits for an answer.
     const ANSWER: Duration = Duration::from_secs(10);
-    /// Longest silence on a connection that watches. The API server ends a watch after the 290 s that kube asks for: what is quiet for
-    /// longer is dead, and a list whose answer was lost would be waited for for ever.
-    const WATCH: Duration = Duration::from_mins(5);
+    /// Longest silence on a connection that watches: a list whose answer was lost would be waited for for ever.
+    const WATCH: Duration = relocator::observe::LONGEST_SILENCE;
     let mut config = Config::infer().await?;
     let agent = concat!("relocator/", env!("CARGO_PKG_VERSION"));
     config.headers.push((
         http::header::USER_AGENT,
         http::HeaderValue::from_static(agent),
     ));
+    // A budget's refusal is a 429: kube would repeat it inside the client, for minutes; and a watch that fails has to be known to.
+    config.default_retry = false;
     config.read_timeout = Some(WATCH);
     let watching = Client::try_from(config.clone())?;
     config.read_timeout = Some(ANSWER);
     // Counted from the request, not from when the connection became idle: the first request after a quiet while is not late.
     config.reset_reader_on_write = true;
-    // A budget's refusal is a 429: kube would repeat it inside the client, for minutes.
-    config.default_retry = false;
     Ok((watching, acting_client(config)?))
 }
 

@@ -31,7 +31,7 @@ pub const NAMESPACE: &str = "relocator-system";
 pub const NAME: &str = "relocator";
 
 /// A lease whose holder was killed runs for a quarter of a minute; a busy machine takes a while on top.
-const LEADING: Duration = Duration::from_mins(1);
+const LEADING: Duration = Duration::from_mins(3);
 
 /// Why relocator could not be installed, run or watched.
 #[derive(Debug, thiserror::Error)]

@@ -276,10 +276,10 @@ pub struct Workloads {
     /// workload. What was chosen and why is in status.workloads. Immutable once started.
     pub strategy: WorkloadStrategy,
 
-    /// Exceptions, by kind, namespace or labels of the pods: the first that matches a pod holds for it. 1 to 50. Default:
+    /// Exceptions, by kind, namespace or labels of the pods: the first that matches a pod holds for it. 1 to 16. Default:
     /// no exceptions. Immutable once started.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 50), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub rules: Vec<WorkloadRule>,
 
     /// Most pods that are on the move at a time, over all workloads of the relocation. 1 to 1000. Default: 10. It may
@@ -364,7 +364,7 @@ pub struct WorkloadMatch {
     #[schemars(schema_with = "schema::kinds")]
     pub kinds: Vec<String>,
 
-    /// Namespaces of the pods. 1 to 100. Default: any namespace.
+    /// Namespaces of the pods. 1 to 50. Default: any namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::namespaces")]
     pub namespaces: Vec<String>,

@@ -28,6 +28,9 @@ const LABEL_VALUE_LENGTH: u32 = 63;
 /// writes, and little enough for the cost budget of the rules.
 const SELECTOR_ENTRIES: u32 = 32;
 
+/// The same for each of many rules, which share that budget, and the room that etcd has for one object.
+const RULE_ENTRIES: u32 = 8;
+
 /// `spec.nodes.names`.
 pub(super) fn node_names(_: &mut SchemaGenerator) -> Schema {
     names(
@@ -65,17 +68,17 @@ fn names(message: &str, length: u32, items: u32) -> Schema {
 
 /// `spec.nodes.selector`.
 pub(super) fn node_selector(_: &mut SchemaGenerator) -> Schema {
-    selector("spec.nodes.selector")
+    selector("spec.nodes.selector", SELECTOR_ENTRIES)
 }
 
 /// `spec.protection.selector`.
 pub(super) fn pod_selector(_: &mut SchemaGenerator) -> Schema {
-    selector("spec.protection.selector")
+    selector("spec.protection.selector", SELECTOR_ENTRIES)
 }
 
 /// `spec.workloads.rules.match.selector`.
 pub(super) fn rule_selector(_: &mut SchemaGenerator) -> Schema {
-    selector("spec.workloads.rules.match.selector")
+    selector("spec.workloads.rules.match.selector", RULE_ENTRIES)
 }
 
 /// `spec.workloads.rules.match.namespaces`.
@@ -83,7 +86,7 @@ pub(super) fn namespaces(_: &mut SchemaGenerator) -> Schema {
     names(
         "spec.workloads.rules.match.namespaces: each is the name of a Namespace: lowercase letters, digits and '-', such as databases",
         63,
-        100,
+        50,
     )
 }
 
@@ -108,7 +111,7 @@ pub(super) fn kinds(_: &mut SchemaGenerator) -> Schema {
 
 /// A label selector with bounds. An empty one, which in Kubernetes matches everything, is refused: it is far more often
 /// a template that came out empty than a wish.
-fn selector(field: &str) -> Schema {
+fn selector(field: &str, entries: u32) -> Schema {
     json_schema!({
         "type": "object",
         "x-kubernetes-map-type": "atomic",
@@ -118,9 +121,9 @@ fn selector(field: &str) -> Schema {
         }],
         "properties": {
             "matchLabels": {
-                "description": "Labels that must be there with these values. At most 32.",
+                "description": format!("Labels that must be there with these values. At most {entries}."),
                 "type": "object",
-                "maxProperties": SELECTOR_ENTRIES,
+                "maxProperties": entries,
                 "additionalProperties": {"type": "string", "maxLength": LABEL_VALUE_LENGTH},
                 "x-kubernetes-validations": [
                     {
@@ -134,17 +137,17 @@ fn selector(field: &str) -> Schema {
                 ],
             },
             "matchExpressions": {
-                "description": "Conditions on labels; all of them must hold. At most 32.",
+                "description": format!("Conditions on labels; all of them must hold. At most {entries}."),
                 "type": "array",
-                "maxItems": SELECTOR_ENTRIES,
+                "maxItems": entries,
                 "x-kubernetes-list-type": "atomic",
-                "items": expression(&format!("{field}.matchExpressions")),
+                "items": expression(&format!("{field}.matchExpressions"), entries),
             },
         },
     })
 }
 
-fn expression(field: &str) -> Schema {
+fn expression(field: &str, entries: u32) -> Schema {
     json_schema!({
         "description": "One condition on a label.",
         "type": "object",
@@ -170,9 +173,9 @@ fn expression(field: &str) -> Schema {
                 "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
             },
             "values": {
-                "description": "The values for In and NotIn. At most 32.",
+                "description": format!("The values for In and NotIn. At most {entries}."),
                 "type": "array",
-                "maxItems": SELECTOR_ENTRIES,
+                "maxItems": entries,
                 "x-kubernetes-list-type": "atomic",
                 "items": {
                     "type": "string",

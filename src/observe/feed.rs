@@ -23,6 +23,10 @@ use crate::world::{Objects, Uid, Unknown};
 /// After an error the watch is tried again within this time, so an error older than twice that is over.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
+/// How long the API server keeps one watch open, in seconds. What is silent for longer is dead, so this bounds how old a picture can be
+/// that nobody contradicts: a connection that was lost without a word, a server that hung.
+pub(crate) const WATCH_SECONDS: u32 = 60;
+
 struct State<T> {
     objects: Objects<T>,
     /// The list in progress after a (re)start of the watch.
@@ -167,8 +171,8 @@ async fn follow<K, T>(
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut events =
-        std::pin::pin!(watcher(api, watcher::Config::default()).backoff(Patience::default()));
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let mut events = std::pin::pin!(watcher(api, config).backoff(Patience::default()));
     loop {
         let event = events.try_next().await;
         let mut state = state.write().unwrap_or_else(PoisonError::into_inner);

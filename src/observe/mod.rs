@@ -42,6 +42,9 @@ const KARPENTER: &str = "karpenter.sh/v1";
 /// Deadline of one fresh read.
 const FRESH_READ: Duration = Duration::from_secs(10);
 
+/// Longest silence that a connection which watches may have: the API server has ended the watch before.
+pub const LONGEST_SILENCE: Duration = Duration::from_secs(feed::WATCH_SECONDS as u64 + 15);
+
 /// Watches and reads.
 pub struct Observer {
     /// For watches: no deadline on the connection.

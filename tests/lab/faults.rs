@@ -1,6 +1,7 @@
 //! What the operator leans on fails for a while, in the middle of the work: the end is the same, and meanwhile it says what it waits for.
 
 use std::fs;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -86,12 +87,9 @@ fn a_webhook_that_is_down_is_named_and_evictions_go_on_without_it() {
         .unwrap();
 
         case.lift(Stage::Provisioning).await;
-        // At first it is only tried again, and the message says on what and why.
-        let named = |r: &Relocation| {
-            r.stage == "Moving"
-                && r.message
-                    .contains("failed calling webhook \"guard.policy.example\"")
-        };
+        // It is tried again, and the message says on what and why.
+        let words = "failed calling webhook \"guard.policy.example\"";
+        let named = |r: &Relocation| r.message.contains(words);
         story.until("the failing webhook to be named", named).await;
         // When it doesn't go away by itself, a person is called.
         let said = story.blocked("RequestFails").await;
@@ -211,6 +209,24 @@ async fn restarted_if_ended(world: &World, operator: &mut Operator) {
     }
 }
 
+/// Starts the operator again whenever it ends, until the story is told.
+async fn kept_running<T>(
+    world: &World,
+    operator: &mut Operator,
+    story: impl Future<Output = T>,
+) -> T {
+    let again = async {
+        loop {
+            restarted_if_ended(world, operator).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::select! {
+        end = story => end,
+        () = again => unreachable!("it never ends"),
+    }
+}
+
 async fn ends_as_ever(world: &World, recording: Recording, mut story: Story<'_>) -> Verdict {
     let end = story.succeeds().await;
     assert_eq!(end.pods, "3/3");
@@ -232,8 +248,8 @@ async fn the_api_server_is_started_again_while_pods_move() {
     let (recording, story) = in_the_middle(&world).await;
     world.lab.stop_api_server().unwrap();
     world.lab.start_api_server().await.unwrap();
-    restarted_if_ended(&world, &mut operator).await;
-    let verdict = ends_as_ever(&world, recording, story).await;
+    let end = ends_as_ever(&world, recording, story);
+    let verdict = kept_running(&world, &mut operator, end).await;
     // The judge's own watches were closed as well, and it says what it may have missed meanwhile. Nothing else is wrong.
     let mut broken = verdict.card.broken_invariants;
     broken.retain(|broken| !broken.starts_with("0: the judge did not see all changes"));
@@ -250,8 +266,9 @@ async fn the_api_server_hangs_while_pods_move() {
     world.lab.pause(Program::ApiServer).unwrap();
     logged(&operator, "the lease cannot be read, so nothing is written").await;
     world.lab.resume(Program::ApiServer).unwrap();
-    restarted_if_ended(&world, &mut operator).await;
-    ends_as_ever(&world, recording, story).await.is_clean();
+    let end = ends_as_ever(&world, recording, story);
+    let verdict = kept_running(&world, &mut operator, end).await;
+    verdict.is_clean();
 }
 
 /// Waits until a line of the operator's log has these words.

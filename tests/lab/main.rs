@@ -19,6 +19,7 @@ mod after_drain;
 mod bad_input;
 mod blocked;
 mod case_lost;
+mod case_owners;
 mod case_quiet;
 mod case_silent;
 mod case_system;

@@ -1,12 +1,10 @@
 //! Stopping a relocation by its own fields: suspend, a deadline, what a failure leaves behind, and its own end of life.
 
-use std::time::Duration;
-
 use k8s_openapi::jiff::Timestamp;
 use lab::fixtures::{self, Pods};
 use lab::judge::AuditEvent;
 
-use crate::world::{World, condition, is_ready, node_of, only_tells};
+use crate::world::{PATIENCE, World, condition, is_ready, node_of, only_tells};
 
 /// A database of two on an old node, with a spare node that has room when it is asked for.
 async fn a_database(spare: bool) -> World {
@@ -196,5 +194,5 @@ async fn a_finished_relocation_goes_when_its_time_has_come() {
     let spec = "{nodes: {names: [never-was]}, ttlSecondsAfterFinished: 1}";
     let mut story = world.relocate("brief", spec).await;
     story.succeeds().await;
-    story.follower.gone(Duration::from_mins(1)).await.unwrap();
+    story.follower.gone(PATIENCE).await.unwrap();
 }

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Everything here takes seconds. What has not come by then does not come, however busy the machine is.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The user that `deploy/` makes for relocator.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:relocator-system:relocator";

@@ -13,6 +13,7 @@
 #![allow(clippy::too_many_lines, reason = "a table of cases is long")]
 
 mod blockers;
+mod cases;
 mod controllers;
 mod edits;
 mod hand;

@@ -53,7 +53,7 @@ async fn it_takes_the_examples(lab: &Lab) {
         .unwrap();
     wait_until(
         "the API server serves NodeRelocations",
-        Duration::from_secs(30),
+        Duration::from_mins(2),
         || async {
             lab.apply(&smallest)
                 .await
@@ -77,7 +77,11 @@ async fn it_fills_in_the_defaults(api: &Api<DynamicObject>) {
         json!({
             "nodes": {"nodePools": ["apps"], "state": "Drifted", "limit": 50},
             "replacement": {"strategy": "Mirror", "image": "registry.k8s.io/pause:3.10", "timeoutSeconds": 900},
-            "workloads": {"strategy": "Auto", "maxConcurrent": 10, "settleSeconds": 0},
+            "workloads": {
+                "strategy": "Auto", "maxConcurrent": 10, "settleSeconds": 0, "timeoutSeconds": 3600,
+                "unmanagedPods": "Block", "jobs": "Wait", "emptyDir": "Allow",
+            },
+            "mode": "Execute",
             "protection": {"pods": "Stateful"},
             "onFailure": "Rollback",
             "suspend": false,
@@ -107,7 +111,10 @@ async fn it_fills_in_the_defaults(api: &Api<DynamicObject>) {
         .unwrap();
     assert_eq!(
         part.data["spec"]["workloads"],
-        json!({"strategy": "Auto", "maxConcurrent": 3, "settleSeconds": 0})
+        json!({
+            "strategy": "Auto", "maxConcurrent": 3, "settleSeconds": 0, "timeoutSeconds": 3600,
+            "unmanagedPods": "Block", "jobs": "Wait", "emptyDir": "Allow",
+        })
     );
     assert_eq!(part.data["spec"]["replacement"]["timeoutSeconds"], 900);
     assert_eq!(part.data["spec"]["nodes"]["state"], "Any");
@@ -254,10 +261,29 @@ async fn it_takes_the_largest_object_and_the_largest_status(api: &Api<DynamicObj
         .collect();
     let values: Vec<String> = (0..32).map(|i| long(i, 63)).collect();
     let expressions = vec![
-        json!({"key": format!("{}/{}", long(0, 253), long(0, 63)), "operator": "In", "values": values});
+        json!({"key": format!("{}/{}", long(0, 253), long(0, 63)), "operator": "In", "values": values.clone()});
         32
     ];
     let selector = json!({"matchLabels": labels, "matchExpressions": expressions});
+    let few_labels: serde_json::Map<String, Value> = labels
+        .iter()
+        .take(8)
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    let few = json!({"matchLabels": few_labels, "matchExpressions": expressions[..8].iter().map(|e| {
+        let mut e = e.clone();
+        e["values"] = json!(values[..8]);
+        e
+    }).collect::<Vec<_>>()});
+    let rule = json!({
+        "match": {
+            "kinds": (0..20).map(|i| format!("K{}", long(i, 62))).collect::<Vec<_>>(),
+            "namespaces": (0..50).map(|i| long(i, 63)).collect::<Vec<_>>(),
+            "selector": few,
+        },
+        "strategy": "RolloutRestart",
+        "order": -1000,
+    });
     let spec = json!({
         "nodes": {
             "names": (0..1000).map(|i| long(i, 253)).collect::<Vec<_>>(),
@@ -266,6 +292,7 @@ async fn it_takes_the_largest_object_and_the_largest_status(api: &Api<DynamicObj
             "limit": 1000,
         },
         "replacement": {"image": "i".repeat(512)},
+        "workloads": {"rules": vec![rule; 16]},
         "protection": {"selector": selector},
     });
     api.create(&PostParams::default(), &relocation("largest", &spec))
@@ -326,6 +353,11 @@ async fn it_keeps_a_thousand_nodes_in_256_kib(api: &Api<DynamicObject>) {
     let mut status: NodeRelocationStatus =
         serde_json::from_value(json!({"startTime": at, "nodes": nodes, "workloads": workloads}))
             .unwrap();
+    let warnings = (0..1000)
+        .map(|i| json!({"reason": "LocalData", "object": format!("StatefulSet default/cache-{i:04}"), "message": "m".repeat(100)}))
+        .map(|warning| serde_json::from_value(warning).unwrap())
+        .collect();
+    status.set_warnings(warnings);
     status.set_blockers(blockers);
     let alone = serde_json::to_vec(&status).unwrap().len();
     // As the operator writes it.
