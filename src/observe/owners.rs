@@ -48,14 +48,13 @@ impl Owners {
         for query in wanted {
             let known = kept.owners.get(query.uid());
             let fresh = known.filter(|(at, _)| at.elapsed() < OWNER);
-            let sight = match fresh {
-                Some((_, sight)) => sight.clone(),
-                None => {
-                    let sight = kept.look(client, &query).await;
-                    let entry = (Instant::now(), sight.clone());
-                    kept.owners.insert(query.uid().clone(), entry);
-                    sight
-                }
+            let sight = if let Some((_, sight)) = fresh {
+                sight.clone()
+            } else {
+                let sight = kept.look(client, &query).await;
+                let entry = (Instant::now(), sight.clone());
+                kept.owners.insert(query.uid().clone(), entry);
+                sight
             };
             owners.insert(query.uid().clone(), sight);
         }

@@ -187,7 +187,7 @@ fn order(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
         None => Ok(()),
         Some(first) => Err(Hold::Wait(Waiting::Order {
             workload: work.reference.clone(),
-            first: first.reference.clone(),
+            first: first.reference.to_string(),
         })),
     }
 }

@@ -115,7 +115,9 @@ fn awaited(scene: &Scene<'_>, draft: &mut Draft, pod: &Pod, node: &Node, what: &
             draft.block(Finding::still_there(&pod.reference, what, limit));
         }
         due => {
-            due.into_iter().for_each(|due| draft.look_at(due));
+            if let Some(due) = due {
+                draft.look_at(due);
+            }
             draft.wait(match what {
                 Awaited::Job(job) => Waiting::Job {
                     job: job.clone(),
@@ -174,8 +176,9 @@ fn advance(
     }
     if let Owner::Other(_) = work.owner {
         // It is not watched: looked at again even when nothing is heard of its pods.
-        let again = scene.world.now.checked_add(OWNER).ok();
-        again.into_iter().for_each(|at| draft.look_at(at));
+        if let Ok(again) = scene.world.now.checked_add(OWNER) {
+            draft.look_at(again);
+        }
     }
     if work.left.is_empty() {
         return arrive(draft, work);

@@ -400,7 +400,7 @@ async fn a_surge_moves_four_of_twelve_and_nobody_notices() {
     surge_of_twelve(false).await;
 }
 
-/// The same, and in the middle somebody puts the replica count back, as a GitOps tool does.
+/// The same, and in the middle somebody puts the replica count back, as a `GitOps` tool does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_surge_whose_count_is_put_back_moves_the_same_four() {
     surge_of_twelve(true).await;

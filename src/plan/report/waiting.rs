@@ -72,7 +72,7 @@ pub enum Waiting {
     /// Workloads of a lower order move first.
     Order {
         workload: WorkloadRef,
-        first: WorkloadRef,
+        first: String,
     },
     /// The placeholder of another relocation.
     GivesWay {
