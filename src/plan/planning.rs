@@ -35,10 +35,8 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         return;
     }
     if nodes.is_empty() {
-        draft.succeed(
-            "NothingToDo",
-            format!("no node matches {}: nothing was written", criteria(scene)),
-        );
+        let found = format!("no node matches {}: nothing was written", criteria(scene));
+        nothing_to_do(scene, draft, found);
         return;
     }
     let refused: Vec<_> = nodes
@@ -51,13 +49,11 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
     }
     let pods: Vec<_> = nodes.iter().flat_map(|n| scene.classified(n)).collect();
     if !pods.iter().any(|(_, t)| t.counts()) {
-        draft.succeed(
-            "NothingToDo",
-            format!(
-                "the {} matching nodes are already empty: nothing was written",
-                nodes.len()
-            ),
+        let found = format!(
+            "the {} matching nodes are already empty: nothing was written",
+            nodes.len()
         );
+        nothing_to_do(scene, draft, found);
         return;
     }
     let works = scene.works_of(&pods);
@@ -76,6 +72,14 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
     match scene.spec.mode {
         Mode::Plan => draft.stage = Stage::Planned,
         Mode::Execute => start(scene, draft),
+    }
+}
+
+/// Nothing has to be moved. A plan is not over by that: there may be something tomorrow.
+fn nothing_to_do(scene: &Scene<'_>, draft: &mut Draft, found: String) {
+    match scene.spec.mode {
+        Mode::Plan => draft.stage = Stage::Planned,
+        Mode::Execute => draft.succeed("NothingToDo", found),
     }
 }
 

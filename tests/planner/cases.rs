@@ -278,3 +278,25 @@ fn a_rule_with_order_lets_the_first_go_first_and_says_so() {
     seen.dedup();
     assert_eq!(seen, ["cache-0", "db-0"], "{:#?}", toy.status());
 }
+
+#[test]
+fn a_plan_is_kept_up_to_date_and_is_never_over() {
+    let mut toy = Toy::new(json!({
+        "nodes": {"names": ["old"]}, "replacement": {"strategy": "None"}, "mode": "Plan",
+    }));
+    toy.node("spare");
+    toy.pass();
+    assert_eq!((toy.stage().as_str(), toy.is_over()), ("Planned", false));
+    assert_eq!(toy.status().nodes.len(), 0);
+    toy.node("old");
+    toy.stateful_set("db", &["old"]);
+    toy.pass();
+    assert_eq!((toy.stage().as_str(), toy.is_over()), ("Planned", false));
+    assert_eq!(toy.status().workloads.len(), 1);
+    let legacy = toy.pod("legacy", "legacy", Some("old"), None);
+    assert_eq!(toy.plan().actions, []);
+    assert_eq!(toy.stage(), "Blocked");
+    toy.pod_mut(&legacy).finished = true;
+    assert_eq!(toy.plan().actions, []);
+    assert_eq!(toy.stage(), "Planned");
+}
