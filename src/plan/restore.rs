@@ -91,13 +91,21 @@ pub(super) fn finish(scene: &Scene<'_>, draft: &mut Draft) {
         let (pods, _) = draft.status.pods();
         let end = match scene.spec.after_drain {
             AfterDrain::Delete => {
-                let kept = scene.nodes.iter().filter(|n| n.node.is_some()).count();
-                let removed = nodes - kept;
-                if kept == 0 {
-                    format!("{removed} nodes removed")
-                } else {
-                    format!("{removed} nodes removed, {kept} stay cordoned")
-                }
+                let kept = || scene.nodes.iter().filter(|n| n.node.is_some());
+                let unclaimed = kept().filter(|n| n.record.node_claim.is_none()).count();
+                // One with a pod that a rule leaves alone.
+                let skipped = kept().count() - unclaimed;
+                let stay = |count: usize, which: &str| {
+                    (count > 0).then(|| format!(", {count} {which} stay cordoned"))
+                };
+                [
+                    Some(format!("{} nodes removed", nodes - unclaimed - skipped)),
+                    stay(unclaimed, "without a NodeClaim"),
+                    stay(skipped, "with pods that a rule skips"),
+                ]
+                .into_iter()
+                .flatten()
+                .collect::<String>()
             }
             AfterDrain::Keep => format!("{nodes} nodes emptied, they stay cordoned"),
             AfterDrain::Uncordon => format!("{nodes} nodes emptied and uncordoned"),
