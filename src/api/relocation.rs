@@ -271,7 +271,7 @@ pub struct Workloads {
     /// restarted, as by kubectl rollout restart, when all its pods are on selected nodes and the restart loses none of
     /// them; else it surges, with as many replicas more for a moment; else it is restarted when half of its pods or more
     /// are on selected nodes, or its PodDisruptionBudget never allows an eviction; all other pods are evicted.
-    /// RolloutRestart: every workload that can be restarted is, even when that moves more pods than necessary; a paused one
+    /// RolloutRestart: every Deployment that can be restarted is, even when that moves more pods than necessary; a paused one
     /// is a blocker. Surge: every Deployment that can surge does. Evict: all pods are evicted, one at a time for each
     /// workload. What was chosen and why is in status.workloads. Immutable once started.
     pub strategy: WorkloadStrategy,
@@ -298,8 +298,9 @@ pub struct Workloads {
     #[schemars(range(min = 60, max = 604_800))]
     pub timeout_seconds: u32,
 
-    /// Pods that nothing would make again: without a controller, or with one that is gone. Block (default): each is a
-    /// blocker. Evict: they are evicted, and are gone for good. Immutable once started.
+    /// Pods that nothing would make again. Block (default): each is a blocker. Evict: those without a controller are
+    /// evicted, and are gone for good; one whose controller is gone stays a blocker until Kubernetes itself has taken it
+    /// away. Immutable once started.
     pub unmanaged_pods: UnmanagedPods,
 
     /// Pods of Jobs. Wait (default): they are left to finish. Evict: they are evicted, and the Job makes them again or

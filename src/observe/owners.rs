@@ -74,9 +74,13 @@ impl Kept {
     async fn find(&mut self, client: &Client, query: &OwnerQuery) -> Result<OwnerSight, Unknown> {
         let owner = &query.owner;
         let served = self.served(client, &owner.api_version).await?;
-        // A kind that is not served has no objects.
+        // Its objects may be there all the same, under a version that is served.
         let Some(served) = served.iter().find(|s| s.resource.kind == owner.kind) else {
-            return Ok(OwnerSight::Missing);
+            return Err(Unknown {
+                what: format!("{} {}", owner.api_version, owner.kind),
+                why: "the API server does not serve this kind in this version".to_owned(),
+                forbidden: false,
+            });
         };
         let api: Api<DynamicObject> = if served.namespaced {
             Api::namespaced_with(client.clone(), &query.namespace, &served.resource)

@@ -70,7 +70,6 @@ fn number(count: usize) -> u32 {
 
 /// Lists the workloads of the plan.
 pub(super) fn start(draft: &mut Draft, chosen: Vec<(&Work<'_>, Choice)>) {
-    draft.status.workloads.clear();
     let mut room = Room::in_status(&draft.status);
     let mut more = MoreWorkloads::default();
     for (work, choice) in chosen {
@@ -91,7 +90,9 @@ pub(super) fn adopt(scene: &Scene<'_>, draft: &mut Draft) {
     let mut more = draft.status.more_workloads.unwrap_or_default();
     (more.pending, more.pending_pods) = (0, 0);
     let mut room = Room::in_status(&draft.status);
-    for work in scene.works.iter().filter(|w| w.record.is_none()) {
+    let mut unlisted: Vec<_> = scene.works.iter().filter(|w| w.record.is_none()).collect();
+    unlisted.sort_by_key(|work| work.order);
+    for work in unlisted {
         // In their order: a small one does not go before a large one that waits.
         if more.pending == 0 {
             match strategy::resolve(scene, work) {

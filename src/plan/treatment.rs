@@ -80,7 +80,10 @@ pub(super) fn treatment(cluster: &Cluster, policy: &Policy<'_>, pod: &Pod) -> Tr
     let workload = match maker {
         Maker::Unknown(finding) => return Treatment::Stuck(finding),
         Maker::Nobody(finding) => {
-            if by_rule != Some(RuleStrategy::Evict) && !policy.evicts_unmanaged() {
+            // One whose owner is gone is taken away by the garbage collector. Until that has happened, the watch may only be behind, and
+            // what its owner can spare is not known.
+            let asked = by_rule == Some(RuleStrategy::Evict) || policy.evicts_unmanaged();
+            if pod.controller.is_some() || !asked {
                 return Treatment::Stuck(finding);
             }
             WorkloadRef {

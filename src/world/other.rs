@@ -1,7 +1,5 @@
 //! Owners of other kinds than those of apps/v1, as observed: Jobs, `ReplicationControllers`, custom resources.
 
-use jiff::Timestamp;
-
 use super::{OwnerReference, Uid, Unknown, WorkloadRef};
 
 /// What a read of an owner by its name showed.
@@ -25,7 +23,6 @@ pub struct OtherOwner {
     /// What it says of its own health, where it says something; see [`Health`].
     pub health: Health,
     pub deleting: bool,
-    pub controller: Option<OwnerReference>,
     /// What only a Job has.
     pub job: Option<Job>,
 }
@@ -49,7 +46,6 @@ pub struct Job {
     pub ignores_disruption: bool,
     /// Complete or Failed.
     pub finished: bool,
-    pub started: Option<Timestamp>,
 }
 
 /// An owner to be read: whose, and in which namespace.

@@ -198,7 +198,6 @@ fn cluster(toy: &mut Toy, health: Health) -> OwnerReference {
         replicas: Some(2),
         health,
         deleting: false,
-        controller: None,
         job: None::<Job>,
     };
     let sight = OwnerSight::Found(Box::new(found));
@@ -299,4 +298,20 @@ fn a_plan_is_kept_up_to_date_and_is_never_over() {
     toy.pod_mut(&legacy).finished = true;
     assert_eq!(toy.plan().actions, []);
     assert_eq!(toy.stage(), "Planned");
+}
+
+/// The watch of owners may only be behind: it would be evicted past its turn.
+#[test]
+fn case_21_a_pod_whose_owner_is_not_seen_is_not_evicted_as_unmanaged() {
+    let mut toy = toy(&json!({"unmanagedPods": "Evict"}));
+    let owner = OwnerReference {
+        api_version: "apps/v1".into(),
+        kind: "StatefulSet".into(),
+        name: "db".into(),
+        uid: "not-seen".into(),
+    };
+    toy.pod("db-0", "db", Some("old"), Some(owner));
+    toy.pod("legacy", "legacy", Some("old"), None);
+    assert_eq!(toy.plan().actions, []);
+    assert_eq!(blockers(&toy), ["UnmanagedPod Pod default/db-0"]);
 }

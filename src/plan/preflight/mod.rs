@@ -24,7 +24,6 @@ pub(super) struct Outline<'a, 'b> {
 
 /// Looks for all of it.
 pub(super) fn check(scene: &Scene<'_>, draft: &mut Draft, outline: &Outline<'_, '_>) {
-    draft.warnings.get_or_insert_default();
     draft.blockers.extend(scene.unreadable.iter().cloned());
     for node in outline.nodes.iter().filter(|n| !n.ready) {
         if scene.classified(node).iter().any(|(_, t)| t.counts()) {

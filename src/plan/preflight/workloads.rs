@@ -6,7 +6,7 @@ use crate::plan::report::Finding;
 use crate::plan::scene::{Owner, Scene, Work};
 use crate::plan::strategy::Choice;
 use crate::plan::stuck;
-use crate::world::{Health, RolloutStrategy};
+use crate::world::Health;
 
 pub(super) fn check(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>, choice: &Choice) {
     if let Some(blocker) = stuck::holds(scene, draft, work) {
@@ -89,9 +89,7 @@ fn costs(draft: &mut Draft, work: &Work<'_>, choice: &Choice) {
     let evicted_alone = choice.strategy == MoveStrategy::Evict
         && work.replicas() == 1
         && !matches!(work.owner, Owner::Other(o) if o.job.is_some());
-    let at_once = choice.strategy == MoveStrategy::RolloutRestart
-        && matches!(work.owner, Owner::Deployment(d) if d.strategy == RolloutStrategy::Recreate);
-    if evicted_alone || at_once {
+    if evicted_alone {
         draft.warn(Finding::downtime(&work.reference));
     }
 }

@@ -1,10 +1,9 @@
 //! Owners of other kinds than those of apps/v1 as world types. Pure and total.
 
-use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::{controller, identity};
+use super::identity;
 use crate::world::{Health, Job, OtherOwner, WorkloadKind, WorkloadRef};
 
 /// An object that owns pods, whatever its kind.
@@ -32,7 +31,6 @@ pub fn other_owner(api_version: &str, kind: &str, object: &DynamicObject) -> Opt
         replicas,
         health: health(&object.data),
         deleting: object.metadata.deletion_timestamp.is_some(),
-        controller: controller(&object.metadata),
         job,
         reference,
     })
@@ -107,12 +105,10 @@ fn job(data: &Value) -> Job {
                 .flatten()
                 .any(|p| has(p, "type", "DisruptionTarget"))
     };
-    let started = data.pointer("/status/startTime").and_then(Value::as_str);
     Job {
         failures_left: limit.saturating_sub(failed),
         ignores_disruption: rules.into_iter().flatten().any(ignores),
         finished: job_finished(data),
-        started: started.and_then(|text| text.parse::<Timestamp>().ok()),
     }
 }
 
