@@ -125,13 +125,7 @@ impl<'a> Case<'a> {
 
     async fn node(&self, end: &str, cpu: &str, labels: &[(&str, &str)]) {
         let lab = &self.shared.world.lab;
-        // What a controller would add a moment later, and a snapshot would take for a change.
-        let usual = [
-            ("beta.kubernetes.io/os", "linux"),
-            ("beta.kubernetes.io/arch", "amd64"),
-        ];
-        let labels: Vec<_> = usual.iter().chain(labels).copied().collect();
-        let node = fixtures::fake_node(&self.called(end), cpu, &labels);
+        let node = fixtures::fake_node(&self.called(end), cpu, labels);
         lab.put(&node).await.unwrap();
         fixtures::wait_node_ready(lab, &self.called(end))
             .await

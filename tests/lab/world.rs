@@ -103,13 +103,8 @@ impl World {
 
     /// Nodes with just so many CPUs, which decide what fits on them.
     pub(crate) async fn nodes(&self, nodes: &[(&str, &str)]) {
-        // What a controller would add a moment later, and a snapshot would take for a change.
-        let labels = [
-            ("beta.kubernetes.io/os", "linux"),
-            ("beta.kubernetes.io/arch", "amd64"),
-        ];
         for (name, cpu) in nodes {
-            let node = fixtures::fake_node(name, cpu, &labels);
+            let node = fixtures::fake_node(name, cpu, &[]);
             self.lab.put(&node).await.unwrap();
         }
         for (name, _) in nodes {

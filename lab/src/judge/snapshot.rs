@@ -115,6 +115,8 @@ const CONTROLLERS_ANNOTATIONS: [&str; 3] = [
     "node.alpha.kubernetes.io/ttl",
     "volumes.kubernetes.io/controller-managed-attach-detach",
 ];
+/// Labels that the node lifecycle controller copies, when it comes to it, from the ones that the kubelet sets.
+const CONTROLLERS_LABELS: [&str; 2] = ["beta.kubernetes.io/arch", "beta.kubernetes.io/os"];
 /// Taints that the node lifecycle controller sets by condition, and for `spec.unschedulable`, which is compared itself.
 const CONDITION_TAINTS: [&str; 7] = [
     "node.kubernetes.io/not-ready",
@@ -132,7 +134,8 @@ impl Snap {
         let meta = &object.metadata;
         for (sort, map) in [("labels", &meta.labels), ("annotations", &meta.annotations)] {
             for (k, v) in map.iter().flatten() {
-                if !CONTROLLERS_ANNOTATIONS.contains(&k.as_str()) {
+                let k = k.as_str();
+                if !CONTROLLERS_ANNOTATIONS.contains(&k) && !CONTROLLERS_LABELS.contains(&k) {
                     fields.insert(format!("metadata.{sort}[{k}]"), format!("{v:?}"));
                 }
             }

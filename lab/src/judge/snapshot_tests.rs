@@ -77,7 +77,8 @@ fn what_controllers_own_is_left_out() {
     let after = state(&[(
         Kind::Node,
         json!({"metadata": {"name": "a", "uid": "1", "resourceVersion": "2", "generation": 3,
-        "managedFields": [{"manager": "x"}], "annotations": {"deployment.kubernetes.io/revision": "2"}},
+        "managedFields": [{"manager": "x"}], "annotations": {"deployment.kubernetes.io/revision": "2"},
+        "labels": {"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux"}},
         "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule", "timeAdded": "2026-11-30T22:00:00Z"}]},
         "status": {"x": 2}}),
     )]);
