@@ -20,11 +20,14 @@ pub enum Resource {
     Namespaces,
     PriorityClasses,
     Events,
+    ValidatingWebhooks,
+    MutatingWebhooks,
+    Services,
 }
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Pods,
         Self::Nodes,
         Self::NodeClaims,
@@ -40,6 +43,9 @@ impl Resource {
         Self::Namespaces,
         Self::PriorityClasses,
         Self::Events,
+        Self::ValidatingWebhooks,
+        Self::MutatingWebhooks,
+        Self::Services,
     ];
 
     /// Group, version, kind, plural, and whether its objects are in a namespace.
@@ -84,6 +90,21 @@ impl Resource {
                 false,
             ),
             Self::Events => ("events.k8s.io", "v1", "Event", "events", true),
+            Self::ValidatingWebhooks => (
+                "admissionregistration.k8s.io",
+                "v1",
+                "ValidatingWebhookConfiguration",
+                "validatingwebhookconfigurations",
+                false,
+            ),
+            Self::MutatingWebhooks => (
+                "admissionregistration.k8s.io",
+                "v1",
+                "MutatingWebhookConfiguration",
+                "mutatingwebhookconfigurations",
+                false,
+            ),
+            Self::Services => ("", "v1", "Service", "services", true),
         }
     }
 
@@ -154,7 +175,10 @@ impl Resource {
             | Self::Jobs
             | Self::Namespaces
             | Self::PriorityClasses
-            | Self::Events => {
+            | Self::Events
+            | Self::ValidatingWebhooks
+            | Self::MutatingWebhooks
+            | Self::Services => {
                 return None;
             }
         })

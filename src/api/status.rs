@@ -431,6 +431,14 @@ pub enum Reason {
     PdbNeverAllows,
     /// Several `PodDisruptionBudget`s match the pod, and the Eviction API refuses such pods. Leave one.
     SeveralPdbs,
+    /// A `PodDisruptionBudget` keeps a pod that is not Ready, because too few others are. Mend the pods, or set its
+    /// `unhealthyPodEvictionPolicy` to `AlwaysAllow`.
+    UnhealthyPodGuarded,
+    /// A webhook that fails closed is answered by this pod alone, so that nothing could be created while it moves, not even its
+    /// successor. Exclude its namespace from the webhook, or give it a second replica.
+    AdmissionDeadlock,
+    /// While the pod moves, a webhook that fails closed is not answered, and what it is asked about cannot be created.
+    AdmissionDown,
     /// The workload has fewer Ready pods than replicas already. Mend it first.
     OwnerUnhealthy,
     /// Another rollout of the workload is running. Wait until it is over, or undo it.
@@ -492,7 +500,7 @@ pub enum Reason {
 
 words!(
     Reason: TooManyNodes, UnknownNodePool, KarpenterNotInstalled, ControlPlaneNode, VirtualNode,
-    NodeClaimedByOther, UnmanagedPod, PdbNeverAllows, SeveralPdbs, OwnerUnhealthy,
+    NodeClaimedByOther, UnmanagedPod, PdbNeverAllows, SeveralPdbs, UnhealthyPodGuarded, AdmissionDeadlock, AdmissionDown, OwnerUnhealthy,
     RolloutInProgress, OwnerPaused, ToleratesCordon, PinnedToNode, LocalData, JobRunning, WorkloadTimedOut, PodSkipped, Downtime,
     PriorityClassMissing, NamespaceMissing,
     PlaceholderRefused, CapacityUnavailable, NodeUnreachable, StuckTerminating, ReplacementNotReady, Uncordoned, RestartReverted, RolloutFailed, EvictionDenied, Forbidden,

@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -24,8 +27,8 @@ use crate::clock::Clock;
 use crate::plan::{self, Confirm};
 use crate::world::{
     ActionKey, Attachment, Budget, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Node,
-    NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Refusal, ReplicaSet, Sight,
-    StatefulSet, Uid, Unknown, World, convert,
+    NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Refusal, ReplicaSet, Service,
+    Sight, StatefulSet, Uid, Unknown, Webhooks, World, convert,
 };
 use feed::Feed;
 pub use leftovers::leftovers;
@@ -68,6 +71,9 @@ struct Feeds {
     daemon_sets: Feed<DaemonSet>,
     budgets: Feed<Budget>,
     attachments: Feed<Attachment>,
+    validating: Feed<Webhooks>,
+    mutating: Feed<Webhooks>,
+    services: Feed<Service>,
     karpenter: Mutex<KarpenterFeeds>,
 }
 
@@ -337,6 +343,19 @@ impl Feeds {
                 wake,
                 convert::attachment,
             ),
+            validating: feed::<ValidatingWebhookConfiguration, _>(
+                "validatingwebhookconfigurations.admissionregistration.k8s.io",
+                client,
+                wake,
+                convert::validating_webhooks,
+            ),
+            mutating: feed::<MutatingWebhookConfiguration, _>(
+                "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+                client,
+                wake,
+                convert::mutating_webhooks,
+            ),
+            services: feed("services", client, wake, convert::service),
             karpenter: Mutex::new(KarpenterFeeds::Unknown(Unknown {
                 what: KARPENTER.into(),
                 why: "not asked yet".into(),
@@ -358,6 +377,9 @@ impl Feeds {
                 self.daemon_sets.first_answer(),
                 self.budgets.first_answer(),
                 self.attachments.first_answer(),
+                self.validating.first_answer(),
+                self.mutating.first_answer(),
+                self.services.first_answer(),
                 karpenter.first_answer(),
             )
         };
@@ -365,6 +387,12 @@ impl Feeds {
         let _in_time = tokio::time::timeout(FIRST_LISTS, first_answers).await;
         let mut unknown = Vec::new();
         let mut take = Taker(&mut unknown);
+        let mut webhooks = take.read(self.validating.read());
+        Arc::make_mut(&mut webhooks).extend(
+            take.read(self.mutating.read())
+                .iter()
+                .map(|(uid, list)| (uid.clone(), Arc::clone(list))),
+        );
         let cluster = Cluster {
             nodes: take.read(self.nodes.read()),
             pods: take.read(self.pods.read()),
@@ -374,6 +402,8 @@ impl Feeds {
             daemon_sets: take.read(self.daemon_sets.read()),
             budgets: take.read(self.budgets.read()),
             attachments: take.read(self.attachments.read()),
+            webhooks,
+            services: take.read(self.services.read()),
             owners: BTreeMap::new(),
             karpenter: match &*karpenter {
                 KarpenterFeeds::Absent(_) => None,

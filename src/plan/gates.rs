@@ -11,7 +11,7 @@ use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, 
 
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected, Work};
-use super::system;
+use super::{rank, system};
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -180,23 +180,11 @@ pub(super) fn settled(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
     }
 }
 
-/// `workloads.rules`: what has a lower order moves first.
-fn order(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
-    let earlier = |other: &&Work<'_>| other.order < work.order && !other.has_moved();
-    match scene.works.iter().find(earlier) {
-        None => Ok(()),
-        Some(first) => Err(Hold::Wait(Waiting::Order {
-            workload: work.reference.clone(),
-            first: first.reference.to_string(),
-        })),
-    }
-}
-
 /// Invariant 3: workloads that share a budget take turns, whoever moves the other one; and so does what the cluster itself lives on.
 ///
 /// `started` are the workloads that begin to move in this pass, which the world does not show yet.
 pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Result<(), Hold> {
-    order(scene, work)?;
+    rank::turn(scene, work)?;
     system::turn(scene, work, started)?;
     let namespace = &work.reference.namespace;
     let own = scene.pods_of(&work.reference.uid);
@@ -289,6 +277,10 @@ pub(super) fn restart_within_budgets(
 
 /// Invariant 3: the budget allows the eviction as far as is known. The API server decides; this only saves it from being asked in vain.
 pub(super) fn budget(scene: &Scene<'_>, pod: &Pod) -> Result<(), Hold> {
+    // What has never run is no loss: the eviction API does not ask any budget.
+    if pod.pending {
+        return Ok(());
+    }
     let budgets: Vec<_> = scene
         .budgets_in(&pod.reference.namespace)
         .filter(|b| b.covers(pod))
@@ -298,6 +290,12 @@ pub(super) fn budget(scene: &Scene<'_>, pod: &Pod) -> Result<(), Hold> {
         return Err(Hold::Block(Finding::several_budgets(
             &pod.reference,
             &names,
+        )));
+    }
+    if let Some(budget) = budgets.first().filter(|b| b.keeps_unhealthy(pod)) {
+        return Err(Hold::Block(Finding::unhealthy_pod_guarded(
+            &pod.reference,
+            budget,
         )));
     }
     let Some(budget) = budgets

@@ -91,7 +91,7 @@ pub(super) fn adopt(scene: &Scene<'_>, draft: &mut Draft) {
     (more.pending, more.pending_pods) = (0, 0);
     let mut room = Room::in_status(&draft.status);
     let mut unlisted: Vec<_> = scene.works.iter().filter(|w| w.record.is_none()).collect();
-    unlisted.sort_by_key(|work| work.order);
+    unlisted.sort_by_key(|work| work.rank);
     for work in unlisted {
         // In their order: a small one does not go before a large one that waits.
         if more.pending == 0 {

@@ -17,6 +17,7 @@ mod policy;
 mod preflight;
 mod protect;
 mod provision;
+mod rank;
 mod record;
 pub mod report;
 mod restart;

@@ -113,7 +113,7 @@ fn choose<'a, 'b>(
             Err(blocker) => draft.block(blocker),
         }
     }
-    chosen.sort_by_key(|(work, _)| work.order);
+    chosen.sort_by_key(|(work, _)| work.rank);
     chosen
 }
 

@@ -12,6 +12,7 @@ use crate::world::{
 
 use super::owners::workload_of;
 use super::policy::Policy;
+use super::rank::{Admission, Rank, rank};
 use super::report::Finding;
 use super::treatment::{Treatment, treatment};
 
@@ -75,6 +76,8 @@ pub(super) struct Work<'a> {
     pub(super) record: Option<&'a WorkloadStatus>,
     /// Workloads of a lower order move first.
     pub(super) order: i32,
+    /// Workloads of a lower rank move first, the order being a part of it.
+    pub(super) rank: Rank,
     /// Its pods on selected nodes, terminating ones included.
     pub(super) left: Vec<&'a Pod>,
     /// Its other pods, unscheduled ones included, those on their way out not.
@@ -454,6 +457,7 @@ where
         let gone = |node: &NodeName| !nodes.contains_key(node);
         pod.node.as_ref().is_some_and(gone)
     };
+    let admission = Admission::new(cluster);
     let works = order
         .into_iter()
         .map(|(reference, record)| {
@@ -467,9 +471,12 @@ where
                 .filter(|p| !left_uids.contains(&p.reference.uid))
                 .partition(|p| p.terminating || orphan(p));
             let left = left.get(&reference).cloned().unwrap_or_default();
+            let order = record.map_or_else(|| lowest_order(policy, &reference, &left), |r| r.order);
+            let all: Vec<_> = left.iter().chain(&elsewhere).copied().collect();
             Work {
                 owner: owner(cluster, &reference),
-                order: record.map_or_else(|| lowest_order(policy, &reference, &left), |r| r.order),
+                rank: rank(&admission, order, &all),
+                order,
                 record,
                 left,
                 elsewhere,

@@ -1,35 +1,17 @@
-//! What the cluster itself lives on moves with more care: pods of `kube-system` one at a time, and what nodes and moves come from,
-//! Karpenter and the operator itself, last. Pure.
+//! What the cluster itself lives on moves with more care: pods of `kube-system`, Karpenter and the operator itself one at a time. Pure.
 
-use crate::world::{Pod, RolloutStrategy, Uid};
+use crate::world::{RolloutStrategy, Uid};
 
-use super::gates::{self, Hold};
+use super::gates::Hold;
 use super::report::Waiting;
 use super::scene::{Scene, Work};
 
 /// The namespace of what every cluster needs, such as DNS.
 const NAMESPACE: &str = "kube-system";
 
-/// The label by which charts and manifests name an application; both Karpenter's chart and ours set it on their pods.
-const NAME_LABEL: &str = "app.kubernetes.io/name";
-
-/// Without these nothing is provisioned or moved, in the order in which they move. In any namespace, for both can be installed in any:
-/// who is taken for one of them by mistake only moves later.
-const NEEDED: [&str; 2] = ["karpenter", "relocator"];
-
-/// Which of [`NEEDED`] the workload is.
-fn needed(work: &Work<'_>) -> Option<usize> {
-    let of_pod = |pod: &&Pod| {
-        let name = pod.labels.get(NAME_LABEL)?;
-        NEEDED.iter().position(|needed| needed == name)
-    };
-    let pods = work.left.iter().chain(&work.elsewhere);
-    pods.copied().find_map(|pod| of_pod(&pod))
-}
-
 /// One pod of the workload moves at a time, whatever it could spare.
 pub(super) fn one_by_one(work: &Work<'_>) -> bool {
-    work.reference.namespace == NAMESPACE || needed(work).is_some()
+    work.reference.namespace == NAMESPACE || work.rank.is_needed()
 }
 
 /// Why the workload must not be restarted: more than one of its pods would move at a time.
@@ -44,8 +26,7 @@ pub(super) fn too_many_at_once(work: &Work<'_>, strategy: RolloutStrategy) -> bo
     one_by_one(work) && at_once > 1
 }
 
-/// Workloads of `kube-system` take turns; what is needed for moving waits until everything else has moved and no placeholder waits for
-/// a node.
+/// Workloads of `kube-system` take turns.
 ///
 /// `started` are the workloads that begin to move in this pass, which the world does not show yet.
 pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Result<(), Hold> {
@@ -65,37 +46,5 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
             }));
         }
     }
-    let Some(rank) = needed(work) else {
-        return Ok(());
-    };
-    let last = |until: String| {
-        Err(Hold::Wait(Waiting::Last {
-            workload: work.reference.clone(),
-            until,
-        }))
-    };
-    let before = |other: &&Work<'_>| match needed(other) {
-        None => true,
-        Some(theirs) => (theirs, &other.reference) < (rank, &work.reference),
-    };
-    let unmoved = others().filter(before).filter(|w| !w.has_moved()).count();
-    if unmoved > 0 {
-        return last(format!("{unmoved} other workloads to have moved"));
-    }
-    let pending = scene.cluster.pods.values().filter(|p| is_pending(scene, p));
-    match pending.count() {
-        0 => Ok(()),
-        n => last(format!("{n} placeholders to have a ready node")),
-    }
-}
-
-/// A placeholder, of whichever relocation, for which a node may have to be made.
-fn is_pending(scene: &Scene<'_>, pod: &Pod) -> bool {
-    let Some(label) = &pod.placeholder else {
-        return false;
-    };
-    let ours = label.relocation == scene.claim.uid;
-    !pod.terminating
-        && !pod.finished
-        && (pod.node.is_none() || (ours && !gates::is_placed(scene, pod)))
+    Ok(())
 }

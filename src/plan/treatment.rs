@@ -36,6 +36,11 @@ pub(super) enum Awaited {
 }
 
 impl Treatment {
+    /// A workload makes it go.
+    pub(super) fn moves(&self) -> bool {
+        matches!(self, Self::Moves(_))
+    }
+
     /// The node is not empty while the pod is there.
     pub(super) fn counts(&self) -> bool {
         match self {

@@ -3,6 +3,7 @@
 //! Kubernetes objects become these types in [`convert`]; the conversions are total functions and never panic.
 //! Whatever could not be read is not in here at all: see [`Sight::Unknown`].
 
+mod admission;
 pub mod convert;
 mod leftovers;
 mod other;
@@ -19,6 +20,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
 use kube::core::{Selector, SelectorExt};
 
 use crate::api::relocation::NodeRelocation;
+pub use admission::{Asked, Service, Webhook, Webhooks};
 pub use leftovers::{Detached, Leftovers};
 pub use other::{Health, Job, OtherOwner, OwnerQuery, OwnerSight};
 use quantity::Quantities;
@@ -103,6 +105,10 @@ pub struct Cluster {
     pub budgets: Objects<Budget>,
     /// All volume attachments.
     pub attachments: Objects<Attachment>,
+    /// All admission webhooks, validating and mutating.
+    pub webhooks: Objects<Webhooks>,
+    /// All Services.
+    pub services: Objects<Service>,
     /// Owners of other kinds, by the UID that was looked for: those of pods that have to move, read one by one.
     pub owners: BTreeMap<Uid, OwnerSight>,
     /// Karpenter's objects; `None` when the cluster does not serve `karpenter.sh/v1`.
@@ -164,6 +170,8 @@ pub struct Pod {
     pub node: Option<NodeName>,
     /// Succeeded or Failed: holds nothing any more.
     pub finished: bool,
+    /// Nothing of it has run yet: phase Pending.
+    pub pending: bool,
     /// Condition Ready is True and the pod is not terminating.
     pub ready: bool,
     /// Since when condition Ready has been True.
@@ -187,6 +195,8 @@ pub struct Pod {
     pub unschedulable: Option<String>,
     /// Which of our placeholders it is.
     pub placeholder: Option<PlaceholderLabel>,
+    /// Of priority `system-node-critical`: the other pods of its node may need it.
+    pub node_critical: bool,
     /// What the scheduler looks at.
     pub shape: Shape,
 }
@@ -226,6 +236,8 @@ pub struct Budget {
     pub current_healthy: i32,
     pub desired_healthy: i32,
     pub expected_pods: i32,
+    /// `unhealthyPodEvictionPolicy: AlwaysAllow`: pods that are not Ready may go whatever the others are like.
+    pub always_allows_unhealthy: bool,
     /// The status belongs to the current spec.
     pub observed: bool,
 }
@@ -248,6 +260,20 @@ impl Budget {
     #[must_use]
     pub fn spares_at_most(&self) -> i32 {
         self.expected_pods.saturating_sub(self.desired_healthy)
+    }
+
+    /// It keeps a pod that runs and is not Ready, because too few others are: with the default `unhealthyPodEvictionPolicy`,
+    /// `IfHealthyBudget`.
+    ///
+    /// Source: `policy/v1` `PodDisruptionBudgetSpec`, and what the eviction API does with it.
+    #[must_use]
+    pub fn keeps_unhealthy(&self, pod: &Pod) -> bool {
+        !pod.ready
+            && !pod.pending
+            && !pod.finished
+            && !self.always_allows_unhealthy
+            && self.disruptions_allowed < 1
+            && (self.current_healthy < self.desired_healthy || self.desired_healthy == 0)
     }
 
     /// No eviction will ever be allowed, however healthy the pods are: it desires at least as many as it expects.

@@ -14,6 +14,7 @@
 
 mod blockers;
 mod cases;
+mod cases_order;
 mod controllers;
 mod edits;
 mod hand;

@@ -208,6 +208,8 @@ impl Toy {
             controller,
             mirror: false,
             persistent: false,
+            pending: false,
+            node_critical: false,
             empty_dirs: Vec::new(),
             marks: Marks::default(),
             unschedulable: None,
@@ -338,6 +340,7 @@ impl Toy {
             current_healthy: 0,
             desired_healthy: desired,
             expected_pods: 0,
+            always_allows_unhealthy: false,
             observed: true,
         };
         Arc::make_mut(&mut self.cluster.budgets).insert(budget.uid.clone(), Arc::new(budget));

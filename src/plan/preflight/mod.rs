@@ -2,6 +2,7 @@
 //!
 //! What is certain to fail is a blocker; what may go wrong, or is lost on the way, is a warning.
 
+mod admission;
 mod pods;
 mod workloads;
 
@@ -33,5 +34,6 @@ pub(super) fn check(scene: &Scene<'_>, draft: &mut Draft, outline: &Outline<'_, 
     pods::check(draft, outline);
     for (work, choice) in outline.chosen {
         workloads::check(scene, draft, work, choice);
+        admission::check(scene, draft, work, choice);
     }
 }

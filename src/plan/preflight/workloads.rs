@@ -56,12 +56,14 @@ fn health(draft: &mut Draft, work: &Work<'_>) {
 }
 
 fn budgets(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
-    for pod in work.left.iter().filter(|p| p.ready) {
+    for pod in work.staying().filter(|p| !p.pending) {
         let budgets: Vec<_> = scene.cluster.budgets_of(pod).collect();
         if budgets.len() > 1 {
             let names: Vec<_> = budgets.iter().map(ToString::to_string).collect();
             draft.block(Finding::several_budgets(&pod.reference, &names));
-        } else if let Some(budget) = budgets.first().filter(|b| b.never_allows()) {
+        } else if let Some(budget) = budgets.first().filter(|b| b.keeps_unhealthy(pod)) {
+            draft.block(Finding::unhealthy_pod_guarded(&pod.reference, budget));
+        } else if let Some(budget) = budgets.first().filter(|b| pod.ready && b.never_allows()) {
             draft.block(Finding::budget_never_allows(&pod.reference, budget));
         }
     }

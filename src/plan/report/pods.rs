@@ -104,6 +104,27 @@ impl Finding {
         )
     }
 
+    pub(in crate::plan) fn unhealthy_pod_guarded(pod: &PodRef, budget: &Budget) -> Self {
+        Self::new(
+            Reason::UnhealthyPodGuarded,
+            format!("Pod {pod}"),
+            format!(
+                "it is not Ready, and {budget} keeps it while {} of the {} that it desires are healthy: mend the pods, or set the budget's unhealthyPodEvictionPolicy to AlwaysAllow",
+                budget.current_healthy, budget.desired_healthy
+            ),
+        )
+    }
+
+    pub(in crate::plan) fn admission_deadlock(pod: &PodRef, webhook: &str) -> Self {
+        Self::new(
+            Reason::AdmissionDeadlock,
+            format!("Pod {pod}"),
+            format!(
+                "it alone answers the admission webhook {webhook}, which fails closed and is asked about every pod, so its successor could never be created: exclude its namespace from the webhook, or give it a second replica"
+            ),
+        )
+    }
+
     pub(in crate::plan) fn replacement_not_ready(pod: &Pod, workload: &WorkloadRef) -> Self {
         let why = match (&pod.node, &pod.unschedulable) {
             (Some(node), _) => format!("it is on node {node} and does not become Ready"),

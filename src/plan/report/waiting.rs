@@ -69,10 +69,14 @@ pub enum Waiting {
         pod: PodRef,
         node: NodeName,
     },
-    /// Workloads of a lower order move first.
+    /// Other workloads move first.
     Order {
         workload: WorkloadRef,
+        /// The first of those that come before it.
         first: String,
+        /// How many more there are.
+        more: usize,
+        why: &'static str,
     },
     /// The placeholder of another relocation.
     GivesWay {
@@ -163,11 +167,17 @@ impl fmt::Display for Waiting {
                 f,
                 "pod {pod} to leave node {node}, which a rule with strategy Wait leaves to others"
             ),
-            Self::Order { workload, first } => {
-                write!(
-                    f,
-                    "{first} to have moved, which comes before {workload} by its order"
-                )
+            Self::Order {
+                workload,
+                first,
+                more,
+                why,
+            } => {
+                write!(f, "{first}")?;
+                if *more > 0 {
+                    write!(f, " and {more} more")?;
+                }
+                write!(f, " to have moved, before {workload} does: {why}")
             }
             Self::GivesWay { placeholder, node } => {
                 write!(

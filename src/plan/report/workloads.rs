@@ -106,6 +106,16 @@ impl Finding {
         )
     }
 
+    pub(in crate::plan) fn admission_down(workload: &WorkloadRef, webhook: &str) -> Self {
+        Self::new(
+            Reason::AdmissionDown,
+            workload.to_string(),
+            format!(
+                "it alone answers the admission webhook {webhook}, which fails closed: while it moves, the pods that the webhook is asked about cannot be created; a second replica avoids that"
+            ),
+        )
+    }
+
     pub(in crate::plan) fn downtime(workload: &WorkloadRef) -> Self {
         Self::new(
             Reason::Downtime,

@@ -1,6 +1,7 @@
 //! Kubernetes objects as world types. Pure and total: what an object lacks becomes the value that forbids acting on it, or the
 //! object is left out when it has no identity.
 
+mod admission;
 mod other;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use super::{
     Shape, StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
 };
 use crate::api::keys;
+pub use admission::{mutating_webhooks, service, validating_webhooks};
 pub use other::other_owner;
 
 /// An object that has an identity: everything read from an API server has.
@@ -109,6 +111,9 @@ pub fn node(object: &core::Node) -> Option<Node> {
     })
 }
 
+/// Value of the `PriorityClass` `system-node-critical`, which every cluster has.
+const NODE_CRITICAL: i32 = 2_000_001_000;
+
 /// A pod.
 #[must_use]
 pub fn pod(object: &core::Pod) -> Option<Pod> {
@@ -144,6 +149,9 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
         finished: status
             .and_then(|s| s.phase.as_deref())
             .is_some_and(|p| matches!(p, "Succeeded" | "Failed")),
+        pending: status
+            .and_then(|s| s.phase.as_deref())
+            .is_none_or(|p| p == "Pending"),
         ready: ready.is_some() && !terminating,
         ready_since: ready.and_then(|c| time(c.last_transition_time.as_ref())),
         terminating,
@@ -169,6 +177,8 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
             .filter(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))
             .map(|c| c.message.clone().unwrap_or_default()),
         placeholder: placeholder(meta),
+        node_critical: spec.priority_class_name.as_deref() == Some("system-node-critical")
+            || spec.priority.is_some_and(|p| p >= NODE_CRITICAL),
         shape: shape(spec),
     })
 }
@@ -408,6 +418,11 @@ pub fn budget(object: &PodDisruptionBudget) -> Option<Budget> {
         current_healthy: status.current_healthy,
         desired_healthy: status.desired_healthy,
         expected_pods: status.expected_pods,
+        always_allows_unhealthy: object
+            .spec
+            .as_ref()
+            .and_then(|s| s.unhealthy_pod_eviction_policy.as_deref())
+            == Some("AlwaysAllow"),
         observed: observed(&object.metadata, status.observed_generation),
     })
 }
