@@ -1,7 +1,9 @@
 //! The invariants of design.md 6 that can be judged from outside: each a function that names the offending request or event. Pure.
 //!
 //! "At that time" is the state just before the revision that a request made, so no clock decides. Not judged here: 12 (the
-//! tests that crash it compare ends), 13 (what it knew can't be seen) and 14 (the tests wait for the end).
+//! tests that crash it compare ends), 13 (what it knew can't be seen) and 14 (the tests wait for the end). One more is judged, 15: plan and
+//! outcome agree.
+mod announced;
 mod budgets;
 mod nodes;
 mod places;
@@ -33,7 +35,7 @@ impl fmt::Display for Broken {
 }
 
 /// The numbers that [`check`] knows.
-pub const JUDGED: [u8; 12] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+pub const JUDGED: [u8; 13] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15];
 
 /// Judges all invariants.
 #[must_use]
@@ -65,6 +67,7 @@ fn check_one(case: &Case, invariant: u8) -> Vec<Broken> {
         9 => writes::one_restart(case),
         10 => writes::quiet(case),
         11 => nodes::one_claim(case),
+        15 => announced::plan_is_kept(case),
         _ => Vec::new(),
     };
     what.into_iter()

@@ -40,6 +40,16 @@ pub(super) fn held(invariant: u8, s: &Story) {
     assert_eq!(broken(invariant, s), Vec::<String>::new());
 }
 
+/// A relocation starts, and records how db is to move; web is to be restarted.
+fn records(s: &mut Story, db: &str) {
+    s.put(
+        Kind::NodeRelocation,
+        json!({"metadata": {"name": "r1"}, "status": {"startTime": "2026-11-30T22:00:00Z", "workloads": [
+            {"uid": "StatefulSet:db", "strategy": db}, {"uid": "Deployment:web", "strategy": "RolloutRestart"},
+        ]}}),
+    );
+}
+
 /// db moved pod by pod, web restarted, both nodes deleted, everything given back.
 fn good_run() -> Story {
     let mut s = world();
@@ -54,6 +64,7 @@ fn good_run() -> Story {
     s.budget("db", &json!({"app": "db"}), 1)
         .budget("web", &json!({"app": "web"}), 2);
     s.begins().at(1.0);
+    records(&mut s, "Evict");
     for node in ["old-a", "old-b"] {
         s.ours(&format!("patch nodes {node}"), None)
             .merge(Kind::Node, node, &claim(Some("r1")));
@@ -382,5 +393,29 @@ fn i4_two_pods_of_an_ordinal_are_caught() {
         4,
         &s,
         &["is gone without having stopped", "delete pods shop/db-1"],
+    );
+}
+
+#[test]
+fn a_workload_that_moves_in_another_way_than_was_recorded_is_named() {
+    held(15, &good_run());
+    let mut s = world();
+    s.begins().at(1.0);
+    records(&mut s, "RolloutRestart");
+    s.at(2.0).evicted("db-1").gone(Kind::Pod, "db-1");
+    named(15, &s, &["db-1", "RolloutRestart", "pods/eviction"]);
+}
+
+#[test]
+fn a_strategy_that_changes_on_the_way_is_named() {
+    let mut s = world();
+    s.begins().at(1.0);
+    records(&mut s, "Evict");
+    s.at(2.0);
+    records(&mut s, "RolloutRestart");
+    named(
+        15,
+        &s,
+        &["recorded Evict", "StatefulSet:db", "then RolloutRestart"],
     );
 }
