@@ -356,6 +356,8 @@ async fn attempt(context: &Context, relocation: &NodeRelocation, action: &Action
                 Effect::Deployment(deployment) => {
                     context.observer.wrote_deployment(&deployment).await;
                 }
+                Effect::StatefulSet(set) => context.observer.wrote_stateful_set(&set).await,
+                Effect::Owner(owner) => context.observer.wrote_owner(&owner).await,
                 Effect::Leaving(pod) => context.observer.leaving(&pod).await,
                 Effect::ClaimLeaving(claim) => context.observer.claim_leaving(&claim).await,
                 Effect::Accepted | Effect::AlreadyDone => {}

@@ -15,7 +15,7 @@ mod surge;
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::PatchParams;
@@ -38,6 +38,9 @@ pub enum Effect {
     Node(Box<Node>),
     Pod(Box<Pod>),
     Deployment(Box<Deployment>),
+    StatefulSet(Box<StatefulSet>),
+    /// An owner that is not watched.
+    Owner(Uid),
     /// The pod is on its way out.
     Leaving(Uid),
     /// The `NodeClaim` is on its way out.

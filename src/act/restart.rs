@@ -1,15 +1,18 @@
-//! Restarts a Deployment as `kubectl rollout restart` does, with a value and a field manager of our own.
+//! Restarts a Deployment or `StatefulSet` as `kubectl rollout restart` does, and a Rollout of Argo as its own plugin does, with a value and
+//! a field manager of our own.
 
-use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::Patch;
-use kube::{Api, Client};
-use serde_json::json;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::{Effect, patch_params};
 use crate::api::keys;
-use crate::world::WorkloadRef;
+use crate::world::{WorkloadKind, WorkloadRef};
 
-/// Writes the restart annotation into the pod template as it was seen. Writing the same value again changes nothing.
+/// Writes the restart into the workload as it was seen. Writing the same value again changes nothing.
 ///
 /// Not `Api::restart`: it writes another key, with the time of the call, so that a repetition would be a second rollout.
 pub(super) async fn restart(
@@ -18,13 +21,47 @@ pub(super) async fn restart(
     resource_version: &str,
     restarted_at: &str,
 ) -> kube::Result<Effect> {
-    let api: Api<Deployment> = Api::namespaced(client, &workload.namespace);
-    let patch = json!({
-        "metadata": {"uid": workload.uid, "resourceVersion": resource_version},
-        "spec": {"template": {"metadata": {"annotations": {keys::RESTARTED_AT: restarted_at}}}},
+    let metadata = json!({"uid": workload.uid, "resourceVersion": resource_version});
+    let annotation = json!({keys::RESTARTED_AT: restarted_at});
+    let template = json!({
+        "metadata": metadata, "spec": {"template": {"metadata": {"annotations": annotation}}},
     });
-    Ok(Effect::Deployment(Box::new(
-        api.patch(&workload.name, &patch_params(), &Patch::Merge(patch))
-            .await?,
-    )))
+    match &workload.kind {
+        WorkloadKind::Deployment => {
+            let written = patch::<Deployment>(client, workload, &template).await?;
+            Ok(Effect::Deployment(Box::new(written)))
+        }
+        WorkloadKind::StatefulSet => {
+            let written = patch::<StatefulSet>(client, workload, &template).await?;
+            Ok(Effect::StatefulSet(Box::new(written)))
+        }
+        WorkloadKind::Other { api_version, kind } => {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            let kind = GroupVersionKind::gvk(group, version, kind);
+            let resource = ApiResource::from_gvk_with_plural(&kind, ROLLOUTS);
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(client, &workload.namespace, &resource);
+            let restart = json!({"metadata": metadata, "spec": {"restartAt": restarted_at}});
+            api.patch(&workload.name, &patch_params(), &Patch::Merge(restart))
+                .await?;
+            Ok(Effect::Owner(workload.uid.clone()))
+        }
+        // Nothing of these can be restarted, and nothing is asked to be.
+        WorkloadKind::ReplicaSet | WorkloadKind::Pod => Ok(Effect::AlreadyDone),
+    }
+}
+
+/// The one custom resource that is restarted.
+const ROLLOUTS: &str = "rollouts";
+
+async fn patch<K>(client: Client, workload: &WorkloadRef, patch: &Value) -> kube::Result<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(client, &workload.namespace);
+    api.patch(&workload.name, &patch_params(), &Patch::Merge(patch))
+        .await
 }

@@ -313,6 +313,12 @@ pub struct WorkloadStatus {
     #[schemars(range(max = MAX_COUNT))]
     pub surged_from: Option<u32>,
 
+    /// Generation of the workload just before its restart, recorded before that is asked for. A later one without our
+    /// restart means that somebody has undone it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub restarted_from: Option<i64>,
+
     /// When the first of its pods was moved, from which spec.workloads.timeoutSeconds counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]

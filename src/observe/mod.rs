@@ -179,6 +179,22 @@ impl Observer {
         }
     }
 
+    /// Takes note of a `StatefulSet` that we wrote.
+    pub async fn wrote_stateful_set(&self, object: &apps::StatefulSet) {
+        if let (Some(feeds), Some(set)) = (self.current().await, convert::stateful_set(object)) {
+            feeds.stateful_sets.wrote(
+                &set.reference.uid.clone(),
+                object.metadata.resource_version.as_deref(),
+                set,
+            );
+        }
+    }
+
+    /// Takes note that we wrote an owner that is not watched: what was read of it is old.
+    pub async fn wrote_owner(&self, owner: &Uid) {
+        self.owners.forget(owner).await;
+    }
+
     /// Takes note that an eviction, or a deletion of ours, was accepted: the pod is on its way out.
     pub async fn leaving(&self, pod: &Uid) {
         if let Some(feeds) = self.current().await {

@@ -63,6 +63,13 @@ impl Owners {
     }
 }
 
+impl Owners {
+    /// What was read of the owner is not believed any more.
+    pub(super) async fn forget(&self, owner: &Uid) {
+        self.kept.lock().await.owners.remove(owner);
+    }
+}
+
 impl Kept {
     async fn look(&mut self, client: &Client, query: &OwnerQuery) -> OwnerSight {
         match self.find(client, query).await {
@@ -76,11 +83,11 @@ impl Kept {
         let served = self.served(client, &owner.api_version).await?;
         // Its objects may be there all the same, under a version that is served.
         let Some(served) = served.iter().find(|s| s.resource.kind == owner.kind) else {
-            return Err(Unknown {
+            return Ok(OwnerSight::Unserved(Unknown {
                 what: format!("{} {}", owner.api_version, owner.kind),
                 why: "the API server does not serve this kind in this version".to_owned(),
                 forbidden: false,
-            });
+            }));
         };
         let api: Api<DynamicObject> = if served.namespaced {
             Api::namespaced_with(client.clone(), &query.namespace, &served.resource)

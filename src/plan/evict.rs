@@ -6,6 +6,7 @@ use super::Action;
 use super::draft::Draft;
 use super::gates::{self, Hold};
 use super::moving::{self, Slots};
+use super::roles;
 use super::scene::{Owner, Scene, Work};
 
 /// Evicts the next pod of the workload.
@@ -35,8 +36,8 @@ pub(super) fn step(
     Ok(())
 }
 
-/// Pods that are not Ready first, for they serve nobody; then by the order of `workloads.rules`; then the highest ordinal, as a
-/// `StatefulSet` updates; then by name.
+/// Pods that are not Ready first, for they serve nobody; then by the order of `workloads.rules`; then those that follow before the one
+/// that leads; then the highest ordinal, as a `StatefulSet` updates; then by name.
 fn next_pod<'a>(scene: &Scene<'_>, work: &Work<'a>) -> Option<&'a Pod> {
     let kind = work.reference.kind.to_string();
     let ordinal = |pod: &Pod| {
@@ -50,6 +51,7 @@ fn next_pod<'a>(scene: &Scene<'_>, work: &Work<'a>) -> Option<&'a Pod> {
         (
             pod.ready,
             scene.policy.order(&kind, pod),
+            roles::leads(pod),
             if stateful {
                 std::cmp::Reverse(ordinal(pod))
             } else {

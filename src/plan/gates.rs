@@ -9,9 +9,10 @@ use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
 use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef};
 
+use super::parent::Word;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected, Work};
-use super::{rank, system};
+use super::{rank, roles, system};
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,6 +142,12 @@ pub(super) fn predecessor_ready(work: &Work<'_>) -> Result<(), Hold> {
         .filter(|p| p.ready)
         .count();
     let sick = work.staying().filter(|p| !p.ready).count();
+    if sick == 0
+        && work.whole_itself()
+        && let Some(waiting) = unwell(work)
+    {
+        return Err(Hold::Wait(waiting));
+    }
     let whole = if sick == 0 {
         work.whole()
     } else {
@@ -155,6 +162,21 @@ pub(super) fn predecessor_ready(work: &Work<'_>) -> Result<(), Hold> {
             replicas: work.replicas(),
         }))
     }
+}
+
+/// What the controller above the workload is waited for, which is whole by its own word.
+pub(super) fn unwell(work: &Work<'_>) -> Option<Waiting> {
+    let parent = work.parent?;
+    let said = match parent.word() {
+        Word::Nothing | Word::Unheard(_) => return None,
+        Word::Unwell(said) => said.to_owned(),
+        Word::Unknown(Some(unknown)) => unknown.why.clone(),
+        Word::Unknown(None) => "not read yet".to_owned(),
+    };
+    Some(Waiting::Well {
+        owner: parent.named(&work.reference.namespace),
+        said,
+    })
 }
 
 /// `workloads.settleSeconds` since the last of its moved pods became Ready.
@@ -180,11 +202,35 @@ pub(super) fn settled(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
     }
 }
 
+/// The one that leads waits for those that follow it, also where each is a workload of its own under one controller.
+fn followers(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
+    let leads = |work: &Work<'_>| work.staying().any(roles::leads);
+    let parent = |work: &Work<'_>| work.parent.map(|parent| parent.owner.uid.clone());
+    let follows = |other: &Work<'_>| {
+        other.rank == work.rank
+            && parent(other).is_some()
+            && parent(other) == parent(work)
+            && leads(work)
+            && !leads(other)
+    };
+    let earlier = |other: &&Work<'_>| follows(other) && !other.has_moved();
+    match scene.works.iter().find(earlier) {
+        None => Ok(()),
+        Some(first) => Err(Hold::Wait(Waiting::Order {
+            workload: work.reference.clone(),
+            first: first.reference.to_string(),
+            more: 0,
+            why: "it leads the others of its owner",
+        })),
+    }
+}
+
 /// Invariant 3: workloads that share a budget take turns, whoever moves the other one; and so does what the cluster itself lives on.
 ///
 /// `started` are the workloads that begin to move in this pass, which the world does not show yet.
 pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Result<(), Hold> {
     rank::turn(scene, work)?;
+    followers(scene, work)?;
     system::turn(scene, work, started)?;
     let namespace = &work.reference.namespace;
     let own = scene.pods_of(&work.reference.uid);

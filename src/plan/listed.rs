@@ -59,6 +59,7 @@ fn record(work: &Work<'_>, choice: Choice) -> WorkloadStatus {
         order: work.order,
         moved: 0,
         surged_from: None,
+        restarted_from: None,
         start_time: None,
         state: WorkloadState::Pending,
     }

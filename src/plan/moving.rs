@@ -4,14 +4,16 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::status::{MoveStrategy, Stage, WorkloadState};
-use crate::world::{Node, Pod, Uid};
+use crate::world::{Node, OtherOwner, Pod, Uid};
 
 use super::draft::Draft;
 use super::gates::Hold;
 use super::report::{Finding, Waiting};
 use super::scene::{Owner, Scene, Work};
 use super::treatment::{Awaited, Treatment};
-use super::{drain, evict, listed, protect, provision, restart, restore, stuck, surge, wake};
+use super::{
+    drain, evict, gates, listed, protect, provision, restart, restore, stuck, surge, wake,
+};
 
 /// Moves what may move now, and takes each node as far as it can go.
 pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
@@ -174,7 +176,7 @@ fn advance(
         draft.block(Finding::not_observed(unknown));
         return WorkloadState::Blocked;
     }
-    if let Owner::Other(_) = work.owner {
+    if matches!(work.owner, Owner::Other(_)) || work.parent.is_some() {
         // It is not watched: looked at again even when nothing is heard of its pods.
         if let Ok(again) = scene.world.now.checked_add(OWNER) {
             draft.look_at(again);
@@ -189,8 +191,20 @@ fn advance(
     }
     let outcome = match (record.strategy, work.owner) {
         (MoveStrategy::RolloutRestart, Owner::Deployment(deployment)) => {
-            restart::step(scene, draft, work, deployment, slots)
+            restart::deployment(scene, draft, work, deployment, slots)
         }
+        (MoveStrategy::RolloutRestart, Owner::StatefulSet(set)) => {
+            restart::stateful_set(scene, draft, work, set, slots)
+        }
+        (
+            MoveStrategy::RolloutRestart,
+            Owner::Other(
+                owner @ OtherOwner {
+                    rollout: Some(rollout),
+                    ..
+                },
+            ),
+        ) => restart::rollout(scene, draft, work, owner, rollout, slots),
         (MoveStrategy::Surge, Owner::Deployment(deployment)) => {
             surge::raise(scene, draft, work, deployment, slots)
         }
@@ -245,6 +259,12 @@ fn arrive(draft: &mut Draft, work: &Work<'_>) -> WorkloadState {
     {
         draft.block(Finding::rollout_failed(&work.reference));
         return WorkloadState::Blocked;
+    }
+    if work.whole_itself()
+        && let Some(waiting) = gates::unwell(work)
+    {
+        draft.wait(waiting);
+        return WorkloadState::Moving;
     }
     let ready = work.elsewhere.iter().filter(|p| p.ready).count();
     draft.wait(Waiting::Whole {

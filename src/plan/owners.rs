@@ -14,7 +14,7 @@ use crate::world::{
 use super::policy::Policy;
 use super::report::Finding;
 use super::scene::Scene;
-use super::{is_over, select};
+use super::{is_over, parent, select};
 
 /// Who makes a pod again.
 pub(super) enum Maker {
@@ -50,7 +50,7 @@ pub(super) fn workload_of(cluster: &Cluster, pod: &Pod) -> Option<WorkloadRef> {
 fn other(cluster: &Cluster, uid: &Uid) -> Option<WorkloadRef> {
     match cluster.owners.get(uid)? {
         OwnerSight::Found(owner) => Some(owner.reference.clone()),
-        OwnerSight::Missing | OwnerSight::Failed(_) => None,
+        OwnerSight::Missing | OwnerSight::Unserved(_) | OwnerSight::Failed(_) => None,
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn maker(cluster: &Cluster, pod: &Pod) -> Maker {
     }
     match cluster.owners.get(&owner.uid) {
         Some(OwnerSight::Missing) => Maker::Nobody(Finding::owner_missing(&pod.reference, &named)),
-        Some(OwnerSight::Failed(unknown)) => {
+        Some(OwnerSight::Unserved(unknown) | OwnerSight::Failed(unknown)) => {
             let named = format!("{named} ({})", owner.api_version);
             Maker::Unknown(Finding::owner_not_read(&pod.reference, &named, unknown))
         }
@@ -146,6 +146,14 @@ pub fn owners_to_read(world: &World) -> Vec<OwnerQuery> {
             });
         }
     }
+    for (namespace, parent) in parents_to_read(&scene) {
+        if seen.insert(parent.uid.clone()) {
+            queries.push(OwnerQuery {
+                namespace,
+                owner: parent.clone(),
+            });
+        }
+    }
     // Those whose pods have all left are still waited for.
     for work in scene
         .works
@@ -167,6 +175,30 @@ pub fn owners_to_read(world: &World) -> Vec<OwnerQuery> {
         }
     }
     queries
+}
+
+/// The controllers above workloads that would be moved, and later of those whose next step their word decides: what is whole by
+/// itself and has not moved.
+fn parents_to_read<'a>(scene: &Scene<'a>) -> Vec<(String, &'a OwnerReference)> {
+    let mut parents = Vec::new();
+    let mut read = |workload: &WorkloadRef| {
+        if let Some(parent) = parent::of(scene.cluster, workload) {
+            parents.push((workload.namespace.clone(), parent.owner));
+        }
+    };
+    if scene.nodes.is_empty() {
+        for pod in on_nodes(scene) {
+            if let Some(workload) = workload_of(scene.cluster, pod) {
+                read(&workload);
+            }
+        }
+    }
+    for work in scene.works.iter().filter(|w| !w.has_moved()) {
+        if work.whole_itself() {
+            read(&work.reference);
+        }
+    }
+    parents
 }
 
 /// The pods on the nodes that are selected, or would be.

@@ -11,6 +11,7 @@ use crate::world::{
 };
 
 use super::owners::workload_of;
+use super::parent::{self, Parent};
 use super::policy::Policy;
 use super::rank::{Admission, Rank, rank};
 use super::report::Finding;
@@ -73,6 +74,8 @@ pub(super) enum Owner<'a> {
 pub(super) struct Work<'a> {
     pub(super) reference: WorkloadRef,
     pub(super) owner: Owner<'a>,
+    /// The controller above a Deployment or `StatefulSet`.
+    pub(super) parent: Option<Parent<'a>>,
     pub(super) record: Option<&'a WorkloadStatus>,
     /// Workloads of a lower order move first.
     pub(super) order: i32,
@@ -158,12 +161,17 @@ impl<'a> Work<'a> {
     ///
     /// Both are asked: the pods' watch and the owner's run at their own pace, and the one that is behind must not be believed alone.
     pub(super) fn whole(&self) -> bool {
+        self.whole_itself() && self.parent.is_none_or(|parent| parent.consents())
+    }
+
+    /// As [`Self::whole`], whatever the controller above it says.
+    pub(super) fn whole_itself(&self) -> bool {
         let own_status = match self.owner {
             Owner::Deployment(d) => d.whole(),
             Owner::ReplicaSet(r) => r.observed && r.available >= r.replicas,
             Owner::StatefulSet(s) => s.observed && s.available >= s.replicas && s.rolled_out,
             Owner::Other(o) => {
-                !o.deleting && !matches!(o.health, Health::Unwell(_))
+                !o.deleting && !matches!(o.health, Health::Unwell(_)) && !self.restarts(o)
                     || o.job.is_some_and(|job| job.finished)
             }
             Owner::Nobody | Owner::Gone => true,
@@ -172,6 +180,13 @@ impl<'a> Work<'a> {
         // More pods than replicas: the owner has asked one to go, and the watch of pods has not told which.
         let fits = self.vanishes() || self.size() == self.replicas();
         own_status && fits && self.ready() >= self.replicas() && self.ending() == 0
+    }
+
+    /// A Rollout that was restarted for the move, and has not replaced all its pods yet.
+    fn restarts(&self, owner: &OtherOwner) -> bool {
+        let asked = self.record.is_some_and(|r| r.restarted_from.is_some());
+        let rollout = owner.rollout.as_ref();
+        asked && rollout.is_some_and(crate::world::Rollout::is_restarting)
     }
 
     /// Replicas that are on their way: gone from a selected node, not Ready elsewhere yet.
@@ -194,8 +209,19 @@ impl<'a> Work<'a> {
         if self.state() != WorkloadState::Moving {
             return self.left.iter().filter(|p| p.terminating).count();
         }
-        if let (Some(restarting), Owner::Deployment(d)) = (self.record, self.owner)
-            && restarting.strategy == crate::api::status::MoveStrategy::RolloutRestart
+        let restarting = self
+            .record
+            .is_some_and(|r| r.strategy == crate::api::status::MoveStrategy::RolloutRestart);
+        let missing = self.replicas().saturating_sub(self.ready());
+        // Between two of its pods all are Ready for a moment.
+        if let Owner::StatefulSet(_) = self.owner
+            && restarting
+            && !self.whole()
+        {
+            return missing.max(self.ending()).max(1);
+        }
+        if let Owner::Deployment(d) = self.owner
+            && restarting
             && !self.whole()
         {
             let crate::world::RolloutStrategy::RollingUpdate {
@@ -213,7 +239,6 @@ impl<'a> Work<'a> {
         {
             return (mark.to.saturating_sub(mark.from) as usize).max(self.ending());
         }
-        let missing = self.replicas().saturating_sub(self.ready());
         missing.max(self.ending())
     }
 }
@@ -475,6 +500,7 @@ where
             let all: Vec<_> = left.iter().chain(&elsewhere).copied().collect();
             Work {
                 owner: owner(cluster, &reference),
+                parent: parent::of(cluster, &reference),
                 rank: rank(&admission, order, &all),
                 order,
                 record,
@@ -523,7 +549,9 @@ fn owner<'a>(cluster: &'a Cluster, workload: &WorkloadRef) -> Owner<'a> {
         WorkloadKind::Other { .. } => Some(match cluster.owners.get(&workload.uid) {
             Some(OwnerSight::Found(owner)) => Owner::Other(owner),
             Some(OwnerSight::Missing) => Owner::Gone,
-            Some(OwnerSight::Failed(unknown)) => Owner::Unread(Some(unknown)),
+            Some(OwnerSight::Unserved(unknown) | OwnerSight::Failed(unknown)) => {
+                Owner::Unread(Some(unknown))
+            }
             None => Owner::Unread(None),
         }),
         WorkloadKind::Pod => Some(Owner::Nobody),

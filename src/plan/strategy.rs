@@ -6,7 +6,7 @@ use crate::world::{Cluster, Deployment, RolloutStrategy};
 
 use super::report::Finding;
 use super::scene::{Owner, Scene, Work};
-use super::system;
+use super::{rolling, system};
 
 /// How the pods of a workload move, with the reason in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) struct Choice {
     pub(super) why: String,
 }
 
-fn choice(strategy: MoveStrategy, why: impl Into<String>) -> Choice {
+pub(super) fn choice(strategy: MoveStrategy, why: impl Into<String>) -> Choice {
     Choice {
         strategy,
         why: why.into(),
@@ -29,12 +29,7 @@ pub(super) fn resolve(scene: &Scene<'_>, work: &Work<'_>) -> Result<Choice, Find
     let asked = scene.policy.asked(&kind, work.left.iter().copied());
     let deployment = match work.owner {
         Owner::Deployment(deployment) => deployment,
-        Owner::StatefulSet(_) => {
-            return Ok(choice(
-                MoveStrategy::Evict,
-                "a StatefulSet: only the pods on selected nodes, highest ordinal first, one at a time",
-            ));
-        }
+        Owner::StatefulSet(set) => return Ok(rolling::stateful_set(scene, work, set, asked)),
         Owner::ReplicaSet(_) => {
             return Ok(choice(
                 MoveStrategy::Evict,
@@ -42,6 +37,9 @@ pub(super) fn resolve(scene: &Scene<'_>, work: &Work<'_>) -> Result<Choice, Find
             ));
         }
         Owner::Other(owner) => {
+            if let Some(rollout) = &owner.rollout {
+                return rolling::rollout(scene, work, owner, rollout, asked);
+            }
             let kind = &owner.reference.kind;
             let how = if kind.is_job() {
                 "the Job makes an evicted pod again".to_owned()
@@ -72,7 +70,7 @@ pub(super) fn resolve(scene: &Scene<'_>, work: &Work<'_>) -> Result<Choice, Find
             None => Ok(choice(MoveStrategy::RolloutRestart, asked.to_string())),
             Some(CannotRestart::Paused) => Err(Finding::owner_paused(&deployment.reference)),
             Some(reason @ (CannotRestart::AtOnce | CannotRestart::Budget(_)))
-                if cannot_surge(deployment, work).is_none() =>
+                if cannot_surge(deployment, work).is_none() && !deployment.managed.replicas =>
             {
                 Ok(choice(
                     MoveStrategy::Surge,
@@ -103,13 +101,17 @@ fn auto(cluster: &Cluster, deployment: &Deployment, work: &Work<'_>) -> Choice {
         } if max_surge > 0 => Some(max_unavailable),
         RolloutStrategy::RollingUpdate { .. } | RolloutStrategy::Recreate => None,
     };
-    if restartable.is_none() && here == all && surge == Some(0) {
+    let managed = deployment.managed;
+    if restartable.is_none() && here == all && surge == Some(0) && !managed.template {
         return choice(
             MoveStrategy::RolloutRestart,
             "all its pods are on selected nodes, and its restart makes before it breaks",
         );
     }
-    let Some(cannot_surge) = cannot_surge(deployment, work) else {
+    let put_back = managed
+        .replicas
+        .then(|| "a GitOps tool sets its replica count, and would put it back".to_owned());
+    let Some(cannot_surge) = cannot_surge(deployment, work).or(put_back) else {
         let which = if here == all {
             format!("all its {all}")
         } else {
@@ -131,7 +133,7 @@ fn auto(cluster: &Cluster, deployment: &Deployment, work: &Work<'_>) -> Choice {
             "maxSurge is 0: a restart would take pods away before others are ready",
         );
     }
-    if here * 2 >= all {
+    if here * 2 >= all && !managed.template {
         return choice(
             MoveStrategy::RolloutRestart,
             format!(
@@ -148,6 +150,14 @@ fn auto(cluster: &Cluster, deployment: &Deployment, work: &Work<'_>) -> Choice {
         return choice(
             MoveStrategy::RolloutRestart,
             format!("{budget} never allows an eviction, and its restart surges"),
+        );
+    }
+    if managed.template {
+        return choice(
+            MoveStrategy::Evict,
+            format!(
+                "no surge: {cannot_surge}; no restart: a GitOps tool sets its pod template, and might undo it"
+            ),
         );
     }
     choice(

@@ -22,14 +22,16 @@ use kube::core::{Selector, SelectorExt};
 use crate::api::relocation::NodeRelocation;
 pub use admission::{Asked, Service, Webhook, Webhooks};
 pub use leftovers::{Detached, Leftovers};
-pub use other::{Health, Job, OtherOwner, OwnerQuery, OwnerSight};
+pub use other::{Health, Job, OtherOwner, OwnerQuery, OwnerSight, Rollout};
 use quantity::Quantities;
 pub use refs::{
     ActionKey, ClaimValue, NodeName, OwnerReference, PodRef, SurgeMark, Uid, WorkloadKind,
     WorkloadRef,
 };
 pub use refusal::{Refusal, RefusalKind};
-pub use workload::{DaemonSet, Deployment, ReplicaSet, RolloutStrategy, StatefulSet};
+pub use workload::{
+    DaemonSet, Deployment, Managed, ReplicaSet, RolloutStrategy, SetUpdate, StatefulSet,
+};
 
 /// Objects by UID. Shared: a pass works on the map as it was when the pass began.
 pub type Objects<T> = Arc<BTreeMap<Uid, Arc<T>>>;

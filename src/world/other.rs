@@ -1,5 +1,7 @@
 //! Owners of other kinds than those of apps/v1, as observed: Jobs, `ReplicationControllers`, custom resources.
 
+use jiff::Timestamp;
+
 use super::{OwnerReference, Uid, Unknown, WorkloadRef};
 
 /// What a read of an owner by its name showed.
@@ -9,6 +11,8 @@ pub enum OwnerSight {
     Found(Box<OtherOwner>),
     /// There is none of that name, or one with another UID: the one that was meant is gone.
     Missing,
+    /// Its kind is not served in the version that was named: whether it exists is not known, and will not be by asking again.
+    Unserved(Unknown),
     /// Whether it exists is not known.
     Failed(Unknown),
 }
@@ -25,6 +29,8 @@ pub struct OtherOwner {
     pub deleting: bool,
     /// What only a Job has.
     pub job: Option<Job>,
+    /// What only a Rollout of Argo has.
+    pub rollout: Option<Rollout>,
 }
 
 /// What an owner says of itself.
@@ -46,6 +52,31 @@ pub struct Job {
     pub ignores_disruption: bool,
     /// Complete or Failed.
     pub finished: bool,
+}
+
+/// What only a Rollout of Argo (`argoproj.io`) has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rollout {
+    pub resource_version: String,
+    /// `metadata.generation`: one more with each change of its spec.
+    pub generation: i64,
+    /// Paused by a person, or in a step of a canary or before a promotion.
+    pub paused: bool,
+    /// Pods that a restart may let be missing at a time: 1 or more.
+    pub max_unavailable: u32,
+    /// `spec.restartAt`: pods that were made before that are to be replaced.
+    pub restart_at: Option<Timestamp>,
+    /// `status.restartedAt`: the last restart that is finished.
+    pub restarted_at: Option<Timestamp>,
+}
+
+impl Rollout {
+    /// A restart was asked for and is not finished.
+    #[must_use]
+    pub fn is_restarting(&self) -> bool {
+        self.restart_at
+            .is_some_and(|at| self.restarted_at.is_none_or(|done| done < at))
+    }
 }
 
 /// An owner to be read: whose, and in which namespace.

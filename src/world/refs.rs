@@ -120,6 +120,12 @@ impl WorkloadKind {
         }
     }
 
+    /// Whether it is a Rollout of Argo.
+    #[must_use]
+    pub fn is_rollout(&self) -> bool {
+        matches!(self, Self::Other { api_version, kind } if kind == "Rollout" && api_version.starts_with("argoproj.io/"))
+    }
+
     /// Whether it is a Job of batch.
     #[must_use]
     pub fn is_job(&self) -> bool {

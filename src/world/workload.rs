@@ -54,6 +54,17 @@ pub struct Deployment {
     pub surge: Option<SurgeMark>,
     /// Why its `ReplicaSet` cannot make pods: condition `ReplicaFailure`.
     pub failure: Option<String>,
+    /// What a `GitOps` tool puts back.
+    pub managed: Managed,
+}
+
+/// What of a Deployment is set by a `GitOps` tool, as its `managedFields` tell: a change of it does not last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Managed {
+    /// Its pod template.
+    pub template: bool,
+    /// Its replica count.
+    pub replicas: bool,
 }
 
 impl Deployment {
@@ -92,17 +103,41 @@ pub struct ReplicaSet {
     pub restarted_at: Option<String>,
 }
 
+/// How a `StatefulSet` replaces its pods when its template changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetUpdate {
+    /// Only when somebody deletes them.
+    OnDelete,
+    /// By itself, the highest ordinal first.
+    RollingUpdate {
+        /// Pods of a lower ordinal are left as they are.
+        partition: u32,
+        /// Pods that may be missing at a time: 1 or more.
+        max_unavailable: u32,
+    },
+}
+
 /// A `StatefulSet`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatefulSet {
     pub reference: WorkloadRef,
     /// Labels of the pods that it makes.
     pub pod_labels: BTreeMap<String, String>,
+    pub resource_version: String,
+    /// `metadata.generation`: one more with each change of its spec.
+    pub generation: i64,
     pub replicas: u32,
     pub available: u32,
     pub observed: bool,
-    /// Current and update revision are the same, or nothing rolls by itself (`OnDelete`).
+    /// Nothing rolls: current and update revision are the same, or what the partition lets be updated is, or nothing rolls by itself
+    /// (`OnDelete`).
     pub rolled_out: bool,
+    pub update: SetUpdate,
+    /// podManagementPolicy Parallel, which says how pods are made and taken away, and nothing of updates.
+    pub parallel: bool,
+    /// As [`Deployment::restarted_at`].
+    pub restarted_at: Option<String>,
+    pub controller: Option<OwnerReference>,
 }
 
 /// A `DaemonSet`: only that it exists matters.

@@ -199,6 +199,7 @@ fn cluster(toy: &mut Toy, health: Health) -> OwnerReference {
         health,
         deleting: false,
         job: None::<Job>,
+        rollout: None,
     };
     let sight = OwnerSight::Found(Box::new(found));
     toy.cluster.owners.insert(Uid::from("pg"), sight);

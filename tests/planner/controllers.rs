@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use relocator::world::{NodeName, Pod, RolloutStrategy, Uid};
+use relocator::world::{NodeName, Pod, RolloutStrategy, SetUpdate, StatefulSet, Uid};
 
 use crate::toy::{Toy, owner};
+
+/// Label of a pod with the restart of the template that it was made from.
+const REVISION: &str = "revision";
 
 /// Pods that fit on a node.
 const ROOM: usize = 4;
@@ -75,15 +78,46 @@ impl Toy {
             for ordinal in 0..set.replicas {
                 let pod = format!("{name}-{ordinal}");
                 if !self.cluster.pods.values().any(|p| p.reference.name == pod) {
-                    self.pod(
-                        &pod,
-                        name,
-                        None,
-                        Some(owner("StatefulSet", name, &set.reference.uid)),
-                    );
+                    let owner = owner("StatefulSet", name, &set.reference.uid);
+                    let made = self.pod(&pod, name, None, Some(owner));
+                    let revision = set.restarted_at.clone().unwrap_or_default();
+                    let labels = &mut self.pod_mut(&made).labels;
+                    labels.insert(REVISION.to_owned(), revision);
                 }
             }
+            self.roll(set);
         }
+    }
+
+    /// One pod that is not of the current template goes, the highest ordinal first, when all are there and Ready.
+    fn roll(&mut self, set: &StatefulSet) {
+        let current = set.restarted_at.clone().unwrap_or_default();
+        let is_old = |pod: &Pod| pod.labels.get(REVISION).is_some_and(|r| *r != current);
+        let mut pods: Vec<_> = self
+            .cluster
+            .pods
+            .values()
+            .filter(|p| {
+                let controller = p.controller.as_ref();
+                controller.is_some_and(|c| c.uid == set.reference.uid)
+            })
+            .cloned()
+            .collect();
+        pods.sort_by(|a, b| b.reference.name.cmp(&a.reference.name));
+        // Those that were there at first are of the first template.
+        let is_old =
+            |pod: &Pod| is_old(pod) || !pod.labels.contains_key(REVISION) && !current.is_empty();
+        let whole = pods.iter().filter(|p| p.ready).count() == set.replicas as usize;
+        let rolls = matches!(set.update, SetUpdate::RollingUpdate { .. });
+        if let Some(next) = pods.iter().find(|p| is_old(p) && whole && rolls) {
+            let pod = self.pod_mut(&next.reference.uid);
+            pod.terminating = true;
+            pod.ready = false;
+        }
+        let name = set.reference.name.clone();
+        let set = self.stateful_set_mut(&name);
+        set.rolled_out = !rolls || !pods.iter().any(|p| is_old(p));
+        set.observed = true;
     }
 
     fn deployment_controller(&mut self) {

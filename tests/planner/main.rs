@@ -21,6 +21,7 @@ mod hand;
 mod nodes;
 mod oracle;
 mod random;
+mod restarts;
 mod size;
 mod stages;
 mod strategies;

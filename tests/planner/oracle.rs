@@ -38,7 +38,9 @@ pub(crate) fn allows(toy: &Toy, action: &Action) {
             restarted_at,
             ..
         } => {
-            let deployment = &toy.cluster.deployments[&workload.uid];
+            let Some(deployment) = toy.cluster.deployments.get(&workload.uid) else {
+                return;
+            };
             let already = toy.cluster.replica_sets.values().any(|s| {
                 s.controller.as_ref().is_some_and(|c| c.uid == workload.uid)
                     && s.restarted_at.as_ref() == Some(restarted_at)

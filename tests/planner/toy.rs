@@ -10,9 +10,10 @@ use relocator::api::relocation::{NodeRelocation, NodeRelocationSpec};
 use relocator::api::status::NodeRelocationStatus;
 use relocator::plan::{self, Action, Plan, Restore};
 use relocator::world::{
-    Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Marks, Node, NodeClaim,
-    NodeName, NodePool, OwnerReference, PlaceholderLabel, PlaceholderSetup, Pod, PodRef,
-    ReplicaSet, RolloutStrategy, Shape, Sight, StatefulSet, Uid, WorkloadKind, WorkloadRef, World,
+    Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Managed, Marks, Node,
+    NodeClaim, NodeName, NodePool, OwnerReference, OwnerSight, PlaceholderLabel, PlaceholderSetup,
+    Pod, PodRef, ReplicaSet, RolloutStrategy, SetUpdate, Shape, Sight, StatefulSet, Uid,
+    WorkloadKind, WorkloadRef, World,
 };
 
 #[derive(Clone)]
@@ -233,10 +234,19 @@ impl Toy {
         }
         let replicas = u32::try_from(nodes.len()).unwrap();
         let set = StatefulSet {
+            resource_version: self.next_version(),
+            generation: 1,
             replicas,
             available: replicas,
             observed: true,
             rolled_out: true,
+            update: SetUpdate::RollingUpdate {
+                partition: 0,
+                max_unavailable: 1,
+            },
+            parallel: false,
+            restarted_at: None,
+            controller: None,
             pod_labels: labels(name),
             reference,
         };
@@ -261,6 +271,7 @@ impl Toy {
             controller: None,
             surge: None,
             failure: None,
+            managed: Managed::default(),
             pod_labels: labels(name),
             reference,
         };
@@ -308,6 +319,15 @@ impl Toy {
             Arc::make_mut(&mut self.cluster.deployments)
                 .get_mut(&uid)
                 .expect("the Deployment is there"),
+        )
+    }
+
+    pub(crate) fn stateful_set_mut(&mut self, name: &str) -> &mut StatefulSet {
+        let uid = reference(WorkloadKind::StatefulSet, name).uid;
+        Arc::make_mut(
+            Arc::make_mut(&mut self.cluster.stateful_sets)
+                .get_mut(&uid)
+                .expect("the StatefulSet is there"),
         )
     }
 
@@ -554,6 +574,35 @@ impl Toy {
                 pod.stops_by = Some(stops_by);
                 pod.ready = false;
                 pod.resource_version = version;
+            }
+            Action::Restart {
+                workload,
+                resource_version,
+                restarted_at,
+            } if workload.kind == WorkloadKind::StatefulSet => {
+                let there = self.cluster.stateful_sets.get(&workload.uid);
+                if there.is_none_or(|s| s.resource_version != *resource_version) {
+                    return false;
+                }
+                let set = self.stateful_set_mut(&workload.name);
+                set.resource_version = version;
+                set.generation += i64::from(set.restarted_at.as_ref() != Some(restarted_at));
+                set.observed = false;
+                set.restarted_at = Some(restarted_at.clone());
+            }
+            Action::Restart {
+                workload,
+                restarted_at,
+                ..
+            } if workload.kind.is_rollout() => {
+                let time = restarted_at.parse().expect("a time");
+                let Some(OwnerSight::Found(owner)) = self.cluster.owners.get_mut(&workload.uid)
+                else {
+                    return false;
+                };
+                let rollout = owner.rollout.as_mut().expect("a Rollout");
+                rollout.generation += i64::from(rollout.restart_at != Some(time));
+                rollout.restart_at = Some(time);
             }
             Action::Restart {
                 workload,

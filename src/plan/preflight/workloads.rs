@@ -2,6 +2,7 @@
 
 use crate::api::status::MoveStrategy;
 use crate::plan::draft::Draft;
+use crate::plan::parent::Word;
 use crate::plan::report::Finding;
 use crate::plan::scene::{Owner, Scene, Work};
 use crate::plan::strategy::Choice;
@@ -13,6 +14,7 @@ pub(super) fn check(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>, choic
         draft.block(blocker);
     }
     health(draft, work);
+    parent(draft, work);
     if choice.strategy == MoveStrategy::Evict {
         budgets(scene, draft, work);
     }
@@ -30,7 +32,10 @@ fn health(draft: &mut Draft, work: &Work<'_>) {
         Owner::StatefulSet(s) if !s.observed || !s.rolled_out => {
             draft.block(Finding::rollout_in_progress(&work.reference));
         }
-        Owner::Other(o) if matches!(o.health, Health::Unwell(_)) => {
+        // What it says may be of a pod here that is not Ready, which gets well by being moved.
+        Owner::Other(o)
+            if matches!(o.health, Health::Unwell(_)) && work.left.iter().all(|p| p.ready) =>
+        {
             if let Health::Unwell(said) = &o.health {
                 draft.block(Finding::owner_unwell(&work.reference, said));
             }
@@ -52,6 +57,22 @@ fn health(draft: &mut Draft, work: &Work<'_>) {
             }
         }
         Owner::Nobody | Owner::Gone | Owner::Unread(None) => {}
+    }
+}
+
+/// The controller above it. What it says may be of a pod here that is not Ready, which gets well by being moved.
+fn parent(draft: &mut Draft, work: &Work<'_>) {
+    let Some(parent) = work.parent else { return };
+    let named = parent.named(&work.reference.namespace);
+    match parent.word() {
+        Word::Unwell(said) if work.left.iter().all(|p| p.ready) => {
+            draft.block(Finding::parent_unwell(&work.reference, &named, said));
+        }
+        Word::Unheard(unknown) => {
+            draft.warn(Finding::parent_unheard(&work.reference, &named, unknown));
+        }
+        Word::Unknown(Some(unknown)) => draft.block(Finding::not_observed(unknown)),
+        Word::Nothing | Word::Unwell(_) | Word::Unknown(None) => {}
     }
 }
 

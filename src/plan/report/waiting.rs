@@ -32,6 +32,11 @@ pub enum Waiting {
         ready: usize,
         replicas: usize,
     },
+    /// The owner above the workload says that it is not well.
+    Well {
+        owner: String,
+        said: String,
+    },
     Settling(WorkloadRef),
     Stopping {
         pod: PodRef,
@@ -125,6 +130,9 @@ impl fmt::Display for Waiting {
                 ready,
                 replicas,
             } => write!(f, "{workload} to be whole: {ready} of {replicas} ready"),
+            Self::Well { owner, said } => {
+                write!(f, "{owner} to be Ready by its own word: {said}")
+            }
             Self::Settling(workload) => write!(f, "{workload} to settle"),
             Self::Stopping { pod, finalizers } if finalizers.is_empty() => {
                 write!(f, "pod {pod} to stop")

@@ -1,7 +1,7 @@
 //! Findings about workloads. Pure.
 
 use crate::api::status::Reason;
-use crate::world::WorkloadRef;
+use crate::world::{Unknown, WorkloadRef};
 
 use super::Finding;
 
@@ -69,6 +69,43 @@ impl Finding {
             format!(
                 "it is not Ready by its own word, and moving a pod would make it worse: {said}"
             ),
+        )
+    }
+
+    pub(in crate::plan) fn parent_unwell(workload: &WorkloadRef, parent: &str, said: &str) -> Self {
+        Self::new(
+            Reason::OwnerUnhealthy,
+            parent,
+            format!(
+                "it owns {workload} and is not Ready by its own word, and moving a pod would make it worse: {said}"
+            ),
+        )
+    }
+
+    pub(in crate::plan) fn parent_unheard(
+        workload: &WorkloadRef,
+        parent: &str,
+        unknown: &Unknown,
+    ) -> Self {
+        Self::new(
+            if unknown.forbidden {
+                Reason::Forbidden
+            } else {
+                Reason::NotObserved
+            },
+            parent,
+            format!(
+                "it owns {workload}, and whether it is well between two moves cannot be read, so only {workload} itself is waited for; to wait for it too, grant `get` on its kind to the operator's service account: {}",
+                unknown.why
+            ),
+        )
+    }
+
+    pub(in crate::plan) fn rollout_paused(workload: &WorkloadRef) -> Self {
+        Self::new(
+            Reason::OwnerPaused,
+            workload.to_string(),
+            "it is paused in the middle of an update, which a move would disturb: promote, abort or resume it",
         )
     }
 

@@ -2,6 +2,7 @@
 //! object is left out when it has no identity.
 
 mod admission;
+mod managed;
 mod other;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use serde_json::Value;
 use super::{
     Attachment, Budget, ClaimValue, DaemonSet, Deployment, Detached, Marks, Node, NodeClaim,
     NodeName, NodePool, OwnerReference, PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy,
-    Shape, StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
+    SetUpdate, Shape, StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
 };
 use crate::api::keys;
 pub use admission::{mutating_webhooks, service, validating_webhooks};
@@ -303,6 +304,21 @@ fn rollout_strategy(strategy: Option<&apps::DeploymentStrategy>, replicas: u32) 
     }
 }
 
+fn set_update(strategy: Option<&apps::StatefulSetUpdateStrategy>, replicas: u32) -> SetUpdate {
+    if strategy.and_then(|s| s.type_.as_deref()) == Some("OnDelete") {
+        return SetUpdate::OnDelete;
+    }
+    let rolling = strategy.and_then(|s| s.rolling_update.as_ref());
+    let max_unavailable = rolling
+        .and_then(|r| r.max_unavailable.as_ref())
+        .map_or(1, |value| scaled(Some(value), replicas, false));
+    SetUpdate::RollingUpdate {
+        partition: count(rolling.and_then(|r| r.partition)),
+        // The StatefulSet controller lets one be missing at least (stateful_set_utils.getStatefulSetMaxUnavailable).
+        max_unavailable: max_unavailable.max(1),
+    }
+}
+
 fn restarted_at(template: Option<&core::PodTemplateSpec>) -> Option<String> {
     annotation(template?.metadata.as_ref()?, keys::RESTARTED_AT)
 }
@@ -349,6 +365,7 @@ pub fn deployment(object: &apps::Deployment) -> Option<Deployment> {
             .flatten()
             .find(|c| c.type_ == "ReplicaFailure" && c.status == "True")
             .map(|c| c.message.clone().unwrap_or_default()),
+        managed: managed::managed(&object.metadata),
     })
 }
 
@@ -374,18 +391,30 @@ pub fn replica_set(object: &apps::ReplicaSet) -> Option<ReplicaSet> {
 pub fn stateful_set(object: &apps::StatefulSet) -> Option<StatefulSet> {
     let spec = object.spec.as_ref()?;
     let status = object.status.clone().unwrap_or_default();
-    let on_delete = spec
-        .update_strategy
-        .as_ref()
-        .and_then(|s| s.type_.as_deref())
-        == Some("OnDelete");
+    let replicas = replicas(spec.replicas);
+    let update = set_update(spec.update_strategy.as_ref(), replicas);
+    // As `kubectl rollout status` tells.
+    let rolled_out = match update {
+        SetUpdate::OnDelete => true,
+        SetUpdate::RollingUpdate { partition, .. } => {
+            let updated = count(status.updated_replicas);
+            status.current_revision == status.update_revision
+                || partition > 0 && updated >= replicas.saturating_sub(partition)
+        }
+    };
     Some(StatefulSet {
         reference: workload(WorkloadKind::StatefulSet, &object.metadata)?,
         pod_labels: pod_labels(Some(&spec.template)),
-        replicas: replicas(spec.replicas),
+        resource_version: object.metadata.resource_version.clone()?,
+        generation: object.metadata.generation.unwrap_or_default(),
+        replicas,
         available: count(status.available_replicas),
         observed: observed(&object.metadata, status.observed_generation),
-        rolled_out: on_delete || status.current_revision == status.update_revision,
+        rolled_out,
+        update,
+        parallel: spec.pod_management_policy.as_deref() == Some("Parallel"),
+        restarted_at: restarted_at(Some(&spec.template)),
+        controller: controller(&object.metadata),
     })
 }
 
@@ -513,6 +542,40 @@ mod tests {
         assert_eq!(
             strategy(3, json!({"type": "Recreate"})),
             RolloutStrategy::Recreate
+        );
+    }
+
+    #[test]
+    fn a_stateful_set_says_how_it_rolls_and_whether_it_does() {
+        let set = |spec: Value, status: Value| {
+            let mut object = json!({
+                "metadata": {"name": "db", "namespace": "default", "uid": "u", "resourceVersion": "1", "generation": 1},
+                "spec": {"replicas": 5, "serviceName": "db", "selector": {}, "template": {}, "updateStrategy": spec},
+                "status": {"replicas": 5, "currentRevision": "a", "updateRevision": "b"},
+            });
+            let fields = object["status"].as_object_mut().unwrap();
+            fields.extend(status.as_object().unwrap().clone());
+            super::stateful_set(&serde_json::from_value(object).unwrap()).unwrap()
+        };
+        let rolling = |partition, max_unavailable| SetUpdate::RollingUpdate {
+            partition,
+            max_unavailable,
+        };
+        let plain = set(json!({"type": "RollingUpdate"}), json!({}));
+        assert_eq!((plain.update, plain.rolled_out), (rolling(0, 1), false));
+        // 50% of 5, rounded down; 10% of 5 would be none, and one is the least.
+        let half = json!({"rollingUpdate": {"maxUnavailable": "50%"}});
+        assert_eq!(set(half, json!({})).update, rolling(0, 2));
+        let tenth = json!({"rollingUpdate": {"maxUnavailable": "10%"}});
+        assert_eq!(set(tenth, json!({})).update, rolling(0, 1));
+        // Two of five are to be updated: then it rests, though its revisions differ.
+        let canary = json!({"rollingUpdate": {"partition": 3}});
+        assert!(!set(canary.clone(), json!({"updatedReplicas": 1})).rolled_out);
+        assert!(set(canary, json!({"updatedReplicas": 2})).rolled_out);
+        let by_hand = set(json!({"type": "OnDelete"}), json!({}));
+        assert_eq!(
+            (by_hand.update, by_hand.rolled_out),
+            (SetUpdate::OnDelete, true)
         );
     }
 

@@ -1,10 +1,12 @@
 //! Owners of other kinds than those of apps/v1 as world types. Pure and total.
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::identity;
-use crate::world::{Health, Job, OtherOwner, WorkloadKind, WorkloadRef};
+use super::{identity, scaled};
+use crate::world::{Health, Job, OtherOwner, Rollout, WorkloadKind, WorkloadRef};
 
 /// An object that owns pods, whatever its kind.
 #[must_use]
@@ -27,11 +29,20 @@ pub fn other_owner(api_version: &str, kind: &str, object: &DynamicObject) -> Opt
             .iter()
             .find_map(|path| count(&object.data, path))
     };
+    let rollout = reference
+        .kind
+        .is_rollout()
+        .then(|| rollout(object, replicas.unwrap_or(1)));
+    let health = match &rollout {
+        Some(rollout) => phase(&object.data, rollout.generation),
+        None => health(&object.data),
+    };
     Some(OtherOwner {
         replicas,
-        health: health(&object.data),
+        health,
         deleting: object.metadata.deletion_timestamp.is_some(),
         job,
+        rollout,
         reference,
     })
 }
@@ -65,6 +76,54 @@ fn health(data: &Value) -> Health {
                     .to_owned(),
             )
         }
+    }
+}
+
+/// `status.phase` of a Rollout, which stands for its conditions.
+///
+/// Source: argo-rollouts, `pkg/apis/rollouts/v1alpha1/types.go` (`RolloutPhase`); `status.observedGeneration` is a text there.
+fn phase(data: &Value, generation: i64) -> Health {
+    let text = |path| data.pointer(path).and_then(Value::as_str);
+    let seen = text("/status/observedGeneration").and_then(|t| t.parse::<i64>().ok());
+    if seen.is_some_and(|seen| seen != generation) {
+        return Health::Unwell("its controller has not seen its latest change".to_owned());
+    }
+    match text("/status/phase") {
+        None => Health::Unsaid,
+        Some("Healthy") => Health::Healthy,
+        Some(phase) => Health::Unwell(match text("/status/message") {
+            Some(message) if !message.is_empty() => format!("{phase}: {message}"),
+            _ => phase.to_owned(),
+        }),
+    }
+}
+
+fn rollout(object: &DynamicObject, replicas: u32) -> Rollout {
+    let data = &object.data;
+    let time = |path| {
+        let text = data.pointer(path).and_then(Value::as_str)?;
+        text.parse::<Timestamp>().ok()
+    };
+    let pauses = data
+        .pointer("/status/pauseConditions")
+        .and_then(Value::as_array);
+    let is = |path, value: &Value| data.pointer(path) == Some(value);
+    let max_unavailable = [
+        "/spec/strategy/canary/maxUnavailable",
+        "/spec/strategy/blueGreen/maxUnavailable",
+    ]
+    .iter()
+    .find_map(|path| serde_json::from_value::<IntOrString>(data.pointer(path)?.clone()).ok());
+    Rollout {
+        resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
+        generation: object.metadata.generation.unwrap_or_default(),
+        paused: is("/spec/paused", &Value::Bool(true))
+            || pauses.is_some_and(|list| !list.is_empty())
+            || is("/status/phase", &Value::from("Paused")),
+        // 25% where it is not set, as for a Deployment, and one at least.
+        max_unavailable: scaled(max_unavailable.as_ref(), replicas, false).max(1),
+        restart_at: time("/spec/restartAt"),
+        restarted_at: time("/status/restartedAt"),
     }
 }
 
@@ -148,6 +207,36 @@ mod tests {
             job(json!({"parallelism": 3}), json!({"succeeded": 1})),
             None
         );
+    }
+
+    #[test]
+    fn a_rollout_says_its_phase_and_its_restarts() {
+        let rollout = |spec: Value, status: Value| {
+            read(
+                "argoproj.io/v1alpha1",
+                "Rollout",
+                &json!({"spec": spec, "status": status}),
+            )
+        };
+        let time = "2027-01-15T08:00:00Z";
+        let well = rollout(
+            json!({"replicas": 3, "restartAt": time}),
+            json!({"phase": "Healthy", "observedGeneration": "0"}),
+        );
+        assert_eq!(well.health, Health::Healthy);
+        let restart = well.rollout.unwrap();
+        assert_eq!((restart.paused, restart.is_restarting()), (false, true));
+        // 25% of 3 is none, and one is the least.
+        assert_eq!(restart.max_unavailable, 1);
+        let done = rollout(
+            json!({"restartAt": time}),
+            json!({"restartedAt": time, "phase": "Progressing", "message": "more replicas need to be updated"}),
+        );
+        assert!(!done.rollout.unwrap().is_restarting());
+        let said = "Progressing: more replicas need to be updated";
+        assert_eq!(done.health, Health::Unwell(said.into()));
+        let pause = json!({"pauseConditions": [{"reason": "CanaryPauseStep"}], "phase": "Paused"});
+        assert!(rollout(json!({}), pause).rollout.unwrap().paused);
     }
 
     #[test]
