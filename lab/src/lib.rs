@@ -7,6 +7,7 @@
 //! fixtures    nodes, workloads and the scenario that the project's figures are about
 //! wait        conditions with a deadline, whose error says what was seen last
 //! operator    relocator itself: installed, run under its service account, and watched
+//! usage       what programs take of the machine
 //! judge       what happened in a run, from watches and the audit log
 //! ```
 //!
@@ -35,6 +36,7 @@ pub mod process;
 pub mod programs;
 mod stages;
 mod tether;
+pub mod usage;
 pub mod wait;
 
 pub use cluster::{AuditLevel, KEEP_VARIABLE, Lab, LabError, LabOptions, put};

@@ -85,11 +85,23 @@ pub(crate) async fn output(mut command: Command) -> Result<String, CargoError> {
     }
 }
 
+/// How the operator is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As for tests: soon.
+    Dev,
+    /// As it is delivered: what processor time and memory are measured on.
+    Release,
+}
+
 /// Builds the operator and returns the path of the program.
-pub(crate) async fn build_operator() -> Result<PathBuf, CargoError> {
+pub(crate) async fn build_operator(profile: Profile) -> Result<PathBuf, CargoError> {
     const PROGRAM: &str = "relocator";
     let mut command = cargo();
     command.args(["build", "--package", PROGRAM, "--bin", PROGRAM]);
+    if profile == Profile::Release {
+        command.arg("--release");
+    }
     let shown = text::command(&command);
     command.arg("--message-format=json-render-diagnostics");
     let messages = output(command).await?;

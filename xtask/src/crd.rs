@@ -6,7 +6,7 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::cargo::{self, CargoError};
+use crate::cargo::{self, CargoError, Profile};
 
 /// Write crds/ from what `relocator crd` prints. A test compares the two.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ const FILE: &str = "crds/relocation.sh_noderelocations.yaml";
 impl Crd {
     pub(crate) async fn run(self) -> Result<bool, CrdError> {
         let Self {} = self;
-        let mut command = Command::new(cargo::build_operator().await?);
+        let mut command = Command::new(cargo::build_operator(Profile::Dev).await?);
         command.arg("crd");
         let yaml = cargo::output(command).await?;
         let path = cargo::repository().join(FILE);

@@ -8,7 +8,7 @@ use lab::detached::UpInfo;
 use lab::judge::Scorecard;
 use lab::{LabError, PodTimes};
 
-use crate::cargo::{self, CargoError};
+use crate::cargo::{self, CargoError, Profile};
 use crate::clock::Clock;
 use crate::report;
 use crate::scene::{self, Scene, SceneError};
@@ -58,7 +58,7 @@ impl Demo {
             fast,
         } = self;
         let mut clock = Clock::start();
-        let build = cargo::build_operator();
+        let build = cargo::build_operator(Profile::Dev);
         let binary = clock.shown("building the operator", build).await?;
         scene::ensure_programs(&mut clock).await?;
         let pod_times = if fast {

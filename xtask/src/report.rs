@@ -217,10 +217,11 @@ mod tests {
     fn the_scorecard_has_the_names_that_others_read() {
         let card = json!({
             "finished": true, "wallSeconds": 41.5, "pods": 10, "moves": 10, "needlessMoves": 0, "doubleMoves": 0,
+            "mostUnavailable": 1,
             "owners": {"default/StatefulSet/db": {
                 "moves": 3, "replicas": 3, "unavailablePodSeconds": 25.0, "mostUnavailable": 1}},
             "nodes": {"made": 3, "removed": 3},
-            "requests": {"relocator": {"total": 40, "watches": 8, "leases": 12, "by": {"create pods/eviction": 3}}},
+            "requests": {"relocator": {"total": 40, "watches": 8, "leases": 12, "tooManyRequests": 0, "by": {"create pods/eviction": 3}}},
             "requestsPerMove": 4.0, "leftBehind": [], "brokenInvariants": [],
         });
         let read: Scorecard = serde_json::from_value(card.clone()).unwrap();

@@ -521,6 +521,15 @@ impl Lab {
             .collect()
     }
 
+    /// The programs that run now, each with its process id.
+    #[must_use]
+    pub fn running(&self) -> Vec<(Program, u32)> {
+        self.processes()
+            .iter()
+            .map(|(program, process)| (*program, process.pid()))
+            .collect()
+    }
+
     /// A client for the administrator, which calls itself `lab` in the audit log.
     ///
     /// It repeats requests that were answered with 429, 503 or 504, as kube does by default.

@@ -17,10 +17,17 @@ pub(crate) struct Lack {
     pub(crate) most: u32,
 }
 
+/// What all owners lacked.
+pub(crate) struct Lacks {
+    pub(crate) by_owner: BTreeMap<Owner, Lack>,
+    /// Of all owners together, at one moment.
+    pub(crate) most: u32,
+}
+
 /// For each owner of the baseline: the integral, from the start mark to the end of the recording, of
 /// max(0, wanted - serving). Wanted are the replicas at the start, or the current `spec.replicas` where that is lower;
 /// a pod serves if it is Running, Ready and not terminating. Times are those at which the judge heard of a change.
-pub(crate) fn lacks(case: &Case) -> BTreeMap<Owner, Lack> {
+pub(crate) fn lacks(case: &Case) -> Lacks {
     let mut gauges: BTreeMap<Uid, (Owner, Gauge)> = case
         .baseline
         .iter()
@@ -40,9 +47,12 @@ pub(crate) fn lacks(case: &Case) -> BTreeMap<Owner, Lack> {
             (owner.uid.clone(), (owner.clone(), gauge))
         })
         .collect();
+    let mut missing = 0;
     for gauge in gauges.values_mut() {
         gauge.1.advance(case.from);
+        missing += gauge.1.missing();
     }
+    let mut most = missing;
     for change in &case.history.changes {
         if change.cause == Cause::Initial || change.at <= case.from {
             continue;
@@ -60,20 +70,24 @@ pub(crate) fn lacks(case: &Case) -> BTreeMap<Owner, Lack> {
         };
         // What was lacking until now, before the change counts.
         gauge.advance(change.at);
+        missing -= gauge.missing();
         if object.kind == Kind::Pod {
             gauge.pod(object, gone);
         } else {
             gauge.scaled(object, gone);
         }
         gauge.advance(change.at);
+        missing += gauge.missing();
+        most = most.max(missing);
     }
-    gauges
+    let by_owner = gauges
         .into_values()
         .map(|(owner, mut gauge)| {
             gauge.advance(case.history.ended);
             (owner, gauge.lack)
         })
-        .collect()
+        .collect();
+    Lacks { by_owner, most }
 }
 
 /// Whether every owner that a controller keeps has all its replicas at the end.
@@ -94,10 +108,15 @@ struct Gauge {
 }
 
 impl Gauge {
+    /// Replicas that are not Ready now.
+    fn missing(&self) -> u32 {
+        let serving = u32::try_from(self.ready.len()).unwrap_or(u32::MAX);
+        self.wanted.saturating_sub(serving)
+    }
+
     /// Adds what was lacking since the last change. Two watches may deliver out of order by milliseconds: time never goes back.
     fn advance(&mut self, now: Timestamp) {
-        let serving = u32::try_from(self.ready.len()).unwrap_or(u32::MAX);
-        let missing = self.wanted.saturating_sub(serving);
+        let missing = self.missing();
         if now > self.since {
             self.lack.pod_seconds +=
                 f64::from(missing) * now.duration_since(self.since).as_secs_f64();

@@ -38,6 +38,8 @@ pub struct Scorecard {
     pub needless_moves: u32,
     /// Moves that ended on a selected node, from which the pod has to move again.
     pub double_moves: u32,
+    /// The most replicas of all owners together that were not Ready at once.
+    pub most_unavailable: u32,
     /// By `namespace/Kind/name`.
     pub owners: BTreeMap<String, OwnerScore>,
     /// Nodes that came and went after the start mark.
@@ -86,6 +88,8 @@ pub struct RequestCounts {
     pub watches: u32,
     /// Of those, about leases.
     pub leases: u32,
+    /// Of those, answered with 429: a budget that did not allow an eviction, or throttling.
+    pub too_many_requests: u32,
     /// By `verb resource[/subresource]`.
     pub by: BTreeMap<String, u32>,
 }
@@ -129,7 +133,7 @@ impl Scorecard {
             tally.moves += made;
             tally.double += double;
             tally.needless += (made - double).saturating_sub(due);
-            let lack = lacks.get(owner).copied().unwrap_or_default();
+            let lack = lacks.by_owner.get(owner).copied().unwrap_or_default();
             owners.insert(
                 owner.to_string(),
                 OwnerScore {
@@ -153,6 +157,7 @@ impl Scorecard {
             moves: tally.moves,
             needless_moves: tally.needless,
             double_moves: tally.double,
+            most_unavailable: lacks.most,
             owners,
             nodes: nodes(&case),
             requests,
@@ -238,6 +243,7 @@ fn requests(case: &Case) -> BTreeMap<String, RequestCounts> {
         counts.total += 1;
         counts.watches += u32::from(event.verb == "watch");
         counts.leases += u32::from(event.is_lease());
+        counts.too_many_requests += u32::from(event.code == 429);
         *counts
             .by
             .entry(format!("{} {}", event.verb, event.target()))

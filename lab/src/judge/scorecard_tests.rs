@@ -101,6 +101,22 @@ fn pod_seconds_are_pods_times_time_up_to_the_end() {
 }
 
 #[test]
+fn the_most_that_are_down_at_once_are_counted_over_all_owners() {
+    let mut s = world();
+    s.begins()
+        .at(5.0)
+        .stops("web-1-a")
+        .at(6.0)
+        .stops("db-0")
+        .at(8.0)
+        .pod("web-1-c", WEB, "new-a", true);
+    s.at(9.0).stops("web-1-b");
+    let card = Scorecard::of(&s.ends(20.0), &Story::input());
+    // web and db from 6 to 8 s, and again from 9 s on: never three.
+    assert_eq!(card.most_unavailable, 2);
+}
+
+#[test]
 fn fewer_wanted_is_not_missing() {
     let mut s = world();
     s.begins()

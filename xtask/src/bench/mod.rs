@@ -1,15 +1,18 @@
-//! `cargo xtask bench`: three ways to empty the same nodes, side by side.
+//! `cargo xtask bench`: three ways to empty the same nodes, side by side; a fleet; planning.
+
+mod fleet;
+mod plan;
 
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use lab::PodTimes;
 use lab::judge::Scorecard;
 use serde::Serialize;
 
-use crate::cargo::{self, CargoError};
+use crate::cargo::{self, CargoError, Profile};
 use crate::clock::Clock;
 use crate::scene::{self, Scene, SceneError};
 use crate::way::{self, Relocated, Way, WayError};
@@ -19,7 +22,10 @@ use crate::way::{self, Relocated, Way, WayError};
 /// Each way has a control plane of its own, one after the other. All figures are the judge's. kubectl drain never
 /// finishes, because of the budget of the session server, and is ended after two minutes.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
+    #[command(subcommand)]
+    what: Option<What>,
     /// How often to do all of it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
@@ -28,8 +34,16 @@ pub(crate) struct Bench {
     out: Option<PathBuf>,
 }
 
+#[derive(Debug, Subcommand)]
+enum What {
+    Fleet(fleet::FleetBench),
+    Plan(plan::PlanBench),
+}
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
+    #[error(transparent)]
+    Fleet(#[from] fleet::FleetError),
     #[error(transparent)]
     Cargo(#[from] CargoError),
     #[error(transparent)]
@@ -61,9 +75,14 @@ struct Ratios {
 
 impl Bench {
     pub(crate) async fn run(self) -> Result<bool, BenchError> {
-        let Self { runs, out } = self;
+        let Self { what, runs, out } = self;
+        match what {
+            Some(What::Fleet(fleet)) => return Ok(fleet.run().await?),
+            Some(What::Plan(plan)) => return Ok(plan.run().await?),
+            None => {}
+        }
         let mut clock = Clock::start();
-        let build = cargo::build_operator();
+        let build = cargo::build_operator(Profile::Dev);
         let binary = clock.shown("building the operator", build).await?;
         scene::ensure_programs(&mut clock).await?;
         let mut all = Vec::new();
