@@ -41,7 +41,7 @@ fn deeds(toy: &mut Toy) -> Vec<String> {
             match action {
                 Action::Evict { pod, .. } => deeds.push(format!("evict {}", pod.name)),
                 Action::Restart { workload, .. } => {
-                    deeds.push(format!("restart {}", workload.name))
+                    deeds.push(format!("restart {}", workload.name));
                 }
                 Action::Surge { workload, .. } => deeds.push(format!("surge {}", workload.name)),
                 _ => {}
@@ -558,7 +558,7 @@ fn case_61_a_rollout_is_evicted_by_default_and_restarted_when_that_is_asked_for(
     assert_eq!(deeds(&mut asked), Vec::<String>::new());
     assert_ne!(asked.stage(), "Succeeded");
     argo(&mut asked, |o| {
-        o.rollout.as_mut().unwrap().restarted_at = at
+        o.rollout.as_mut().unwrap().restarted_at = at;
     });
     asked.until("over", Toy::is_over);
     assert_eq!(asked.stage(), "Succeeded");
@@ -581,7 +581,7 @@ fn case_61_a_paused_rollout_is_not_touched() {
 fn case_61_a_rollout_that_is_not_healthy_is_not_restarted() {
     let mut toy = toy(&restart());
     argo(&mut toy, |o| {
-        o.health = Health::Unwell("Degraded: no image".into())
+        o.health = Health::Unwell("Degraded: no image".into());
     });
     assert!(toy.plan().actions.is_empty());
     assert_eq!(toy.reasons(), ["OwnerUnhealthy"]);

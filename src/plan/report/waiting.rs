@@ -101,6 +101,25 @@ pub enum Waiting {
     Release(usize),
 }
 
+fn stopping(pod: &PodRef, finalizers: &[String]) -> String {
+    if finalizers.is_empty() {
+        return format!("pod {pod} to stop");
+    }
+    let finalizers = finalizers.join(", ");
+    format!("pod {pod} to stop and to lose its finalizers ({finalizers})")
+}
+
+fn in_brackets(why: Option<&String>) -> String {
+    why.map(|why| format!(" ({why})")).unwrap_or_default()
+}
+
+fn and_more(more: usize) -> String {
+    match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    }
+}
+
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,20 +129,22 @@ impl fmt::Display for Waiting {
                 placed,
                 wanted,
                 why,
-            } => {
-                write!(f, "{placed} of {wanted} placeholders have a ready node")?;
-                why.iter().try_for_each(|why| write!(f, " ({why})"))
-            }
+            } => write!(
+                f,
+                "{placed} of {wanted} placeholders have a ready node{}",
+                in_brackets(why.as_ref())
+            ),
             Self::Place(workload) => write!(f, "a ready place for the next pod of {workload}"),
             Self::Surged {
                 workload,
                 arrived,
                 wanted,
                 why,
-            } => {
-                write!(f, "new pods of {workload}: {arrived} of {wanted} ready")?;
-                why.iter().try_for_each(|why| write!(f, " ({why})"))
-            }
+            } => write!(
+                f,
+                "new pods of {workload}: {arrived} of {wanted} ready{}",
+                in_brackets(why.as_ref())
+            ),
             Self::Restarted(workload) => write!(f, "{workload} to finish its restart"),
             Self::Whole {
                 workload,
@@ -134,14 +155,7 @@ impl fmt::Display for Waiting {
                 write!(f, "{owner} to be Ready by its own word: {said}")
             }
             Self::Settling(workload) => write!(f, "{workload} to settle"),
-            Self::Stopping { pod, finalizers } if finalizers.is_empty() => {
-                write!(f, "pod {pod} to stop")
-            }
-            Self::Stopping { pod, finalizers } => write!(
-                f,
-                "pod {pod} to stop and to lose its finalizers ({})",
-                finalizers.join(", ")
-            ),
+            Self::Stopping { pod, finalizers } => f.write_str(&stopping(pod, finalizers)),
             Self::Orphan { pod, node } => {
                 write!(f, "pod {pod} to be removed, whose node {node} is gone")
             }
@@ -181,11 +195,11 @@ impl fmt::Display for Waiting {
                 more,
                 why,
             } => {
-                write!(f, "{first}")?;
-                if *more > 0 {
-                    write!(f, " and {more} more")?;
-                }
-                write!(f, " to have moved, before {workload} does: {why}")
+                let others = and_more(*more);
+                write!(
+                    f,
+                    "{first}{others} to have moved, before {workload} does: {why}"
+                )
             }
             Self::GivesWay { placeholder, node } => {
                 write!(
