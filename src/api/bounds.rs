@@ -11,6 +11,9 @@ pub(crate) const MAX_NODES: usize = 1000;
 /// Highest count of anything in status.
 pub(crate) const MAX_COUNT: u32 = 1_000_000;
 
+/// Largest `metadata.generation` that JSON numbers hold exactly.
+pub(crate) const MAX_GENERATION: i64 = (1 << 53) - 1;
+
 /// Most workloads in `status.workloads`.
 pub(crate) const MAX_WORKLOADS: usize = 1000;
 

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{
-    MAX_COUNT, MAX_FINDING_BYTES, MAX_FINDINGS, MAX_NODES, MAX_OBJECT_BYTES, MAX_WHY_BYTES,
-    MAX_WORKLOADS,
+    MAX_COUNT, MAX_FINDING_BYTES, MAX_FINDINGS, MAX_GENERATION, MAX_NODES, MAX_OBJECT_BYTES,
+    MAX_WHY_BYTES, MAX_WORKLOADS,
 };
 use super::schema;
 
@@ -316,7 +316,7 @@ pub struct WorkloadStatus {
     /// Generation of the workload just before its restart, recorded before that is asked for. A later one without our
     /// restart means that somebody has undone it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = MAX_GENERATION))]
     pub restarted_from: Option<i64>,
 
     /// When the first of its pods was moved, from which spec.workloads.timeoutSeconds counts.

@@ -67,7 +67,7 @@ async fn case_129_karpenter_and_the_operator_move_when_all_else_has_moved() {
     story
         .until(what, |r| {
             r.message
-                .contains("before Deployment karpenter/karpenter, which is needed for that")
+                .contains("before Deployment karpenter/karpenter does: it is needed for that")
         })
         .await;
     let end = story.succeeds().await;
