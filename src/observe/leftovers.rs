@@ -24,7 +24,7 @@ const PAGE: u32 = 500;
 /// Single reads under way at a time.
 const AT_ONCE: usize = 8;
 
-/// Reads what carries a mark, then the relocations that exist, then what else decides about marks whose relocation does not.
+/// Reads what carries a mark, then the relocations that exist and are not over, then what else decides about marks whose relocation does not.
 ///
 /// In this order, so that a relocation that is made in between is never taken for one that is missing. A cluster without marks costs
 /// three lists, two of them of metadata only. An error says what could not be read: then nothing at all is known.
@@ -33,7 +33,12 @@ pub async fn leftovers(client: &Client) -> Result<Leftovers, Unknown> {
     if seen.is_empty() {
         return Ok(seen);
     }
+    // As long as none is known to exist, these are all that marks name.
+    let named = plan::gone(&seen);
     seen.relocations = relocations(client).await?;
+    let over = over(client, &seen.relocations, named.into_keys()).await?;
+    seen.relocations.retain(|uid, _| !over.contains_key(uid));
+    seen.over = over;
     complete(client, &mut seen).await?;
     Ok(seen)
 }
@@ -106,6 +111,21 @@ async fn relocations(client: &Client) -> Result<BTreeMap<Uid, String>, Unknown> 
     let groups = deadline("API groups", client.list_api_groups()).await?;
     served(WHAT, !groups.groups.iter().any(|g| g.name == keys::GROUP))?;
     Ok(found)
+}
+
+/// Which of the relocations that marks name are over, and whether they are to have lifted their cordons.
+async fn over(
+    client: &Client,
+    exist: &BTreeMap<Uid, String>,
+    named: impl Iterator<Item = Uid>,
+) -> Result<BTreeMap<Uid, bool>, Unknown> {
+    let api: Api<NodeRelocation> = Api::all(client.clone());
+    let named = named.filter_map(|uid| exist.get(&uid).map(|name| (api.clone(), name.clone())));
+    let found = read("noderelocations.relocation.sh", named.collect()).await?;
+    Ok(found
+        .iter()
+        .filter_map(|relocation| Some((relocation.uid()?.into(), plan::over(relocation)?)))
+        .collect())
 }
 
 /// Reads in full what carries the mark of a relocation that does not exist, and drops the other nodes.

@@ -46,7 +46,7 @@ pub use owners::owners_to_read;
 pub use record::only_words_differ;
 pub use restore::{NodeMarks, Restore};
 use scene::Scene;
-pub use sweep::{Later, Leftover, Sweep, Why, gone, sweep};
+pub use sweep::{Later, Leftover, Sweep, Why, gone, over, sweep};
 
 /// What to record, then to do, then when to look again if nothing happens before.
 #[must_use]

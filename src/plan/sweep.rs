@@ -1,10 +1,14 @@
-//! The sweep: what carries the mark of a relocation that exists no more is taken away as that relocation itself would have done. Pure.
+//! The sweep: what carries the mark of a relocation that exists no more, or is over, is taken away as that relocation itself would have
+//! done. Pure.
+//!
+//! One that is over can have left something: its last look was at a watch that was behind.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 
 use crate::api::keys;
+use crate::api::relocation::{AfterDrain, NodeRelocation, OnFailure};
 use crate::world::{ClaimValue, Leftovers, Uid};
 
 use super::Restore;
@@ -18,7 +22,7 @@ pub struct Sweep {
     pub later: Vec<Later>,
 }
 
-/// Something that a relocation which exists no more has left, and the request that takes it away.
+/// Something that a relocation which exists no more, or is over, has left, and the request that takes it away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     /// The relocation, as far as its marks tell: the name or the UID may be empty.
@@ -45,7 +49,7 @@ pub enum Why {
     HeldBy(String),
 }
 
-/// The relocations that marks name and that do not exist, by UID. A mark in a form that we do not write names none.
+/// The relocations that marks name and that do not exist, or are over, by UID. A mark in a form that we do not write names none.
 #[must_use]
 pub fn gone(seen: &Leftovers) -> BTreeMap<Uid, ClaimValue> {
     let mut gone = BTreeMap::new();
@@ -99,11 +103,13 @@ pub fn gone(seen: &Leftovers) -> BTreeMap<Uid, ClaimValue> {
     gone
 }
 
-/// Decides what to take away. Nobody is there any more to say `onFailure: Hold`, so cordons are lifted.
+/// Decides what to take away. A relocation that is over says whether its cordons stay; where nobody is there any more to say
+/// `onFailure: Hold`, they are lifted.
 pub fn sweep(seen: &Leftovers) -> Sweep {
     let mut sweep = Sweep::default();
     for of in gone(seen).into_values() {
-        let removal = removal(&seen.cluster, &of.uid, true);
+        let uncordon = seen.over.get(&of.uid).copied().unwrap_or(true);
+        let removal = removal(&seen.cluster, &of.uid, uncordon);
         for restore in removal.restores {
             let of = of.clone();
             match held_by(seen, &restore) {
@@ -140,6 +146,23 @@ pub fn sweep(seen: &Leftovers) -> Sweep {
     sweep.leftovers.sort_by_cached_key(ToString::to_string);
     sweep.later.sort_by_cached_key(ToString::to_string);
     sweep
+}
+
+/// Whether a relocation that is over is to have lifted its cordons; `None` while it is not over.
+#[must_use]
+pub fn over(relocation: &NodeRelocation) -> Option<bool> {
+    if !super::is_over(relocation) {
+        return None;
+    }
+    let conditions = relocation.status.iter().flat_map(|s| &s.conditions);
+    let succeeded = conditions
+        .into_iter()
+        .any(|c| c.type_ == "Succeeded" && c.status == "True");
+    Some(if succeeded {
+        relocation.spec.after_drain == AfterDrain::Uncordon
+    } else {
+        relocation.spec.on_failure == OnFailure::Rollback
+    })
 }
 
 /// The relocation that exists and holds the node, where it is a node that is to be released.

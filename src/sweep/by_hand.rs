@@ -109,7 +109,7 @@ async fn restore(sweeper: &Sweeper, out: &mut impl Write) -> Result<(), Error> {
 fn nothing(out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
-        "nothing to restore: no mark of a relocation that exists no more"
+        "nothing to restore: no mark of a relocation that exists no more or is over"
     )
 }
 

@@ -1,9 +1,9 @@
-//! Wiring of the sweep: what belongs to relocations that exist no more is read, decided on, and taken away. Decides nothing itself.
+//! Wiring of the sweep: what belongs to relocations that exist no more, or are over, is read, decided on, and taken away. Decides nothing itself.
 //!
 //! Relocations go without their restore when somebody removes the finalizer by hand, restores an older etcd, or deletes the
 //! `CustomResourceDefinition`. Their marks tell.
 //!
-//! A sweep runs beside the passes and waits for none: it touches only what carries the mark of a relocation that does not exist, and
+//! A sweep runs beside the passes and waits for none: it touches only what carries the mark of a relocation that does not exist or is over, and
 //! UIDs do not come back, so no pass claims the same mark. An object may carry marks of both; then each write names the version that
 //! was seen, one of the two is refused, and looks again. For the same reason a second leader or [`by_hand`] does no harm.
 
@@ -121,11 +121,11 @@ async fn once(sweeper: &Sweeper, events: &Events) -> bool {
         }
     };
     for leftover in &swept.done {
-        tracing::info!(%leftover, "restored what a relocation that exists no more has left");
+        tracing::info!(%leftover, "restored what a relocation that exists no more, or is over, has left");
         events.swept(leftover);
     }
     for (leftover, error) in &swept.failed {
-        tracing::warn!(%leftover, %error, "not restored what a relocation that exists no more has left");
+        tracing::warn!(%leftover, %error, "not restored what a relocation that exists no more, or is over, has left");
     }
     for later in &swept.later {
         tracing::info!(%later, "to be restored later");

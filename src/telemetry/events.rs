@@ -138,7 +138,10 @@ impl Events {
     /// would be in their namespaces, where relocator may not write any.
     pub fn swept(&self, leftover: &Leftover) {
         if let Restore::ReleaseNode { node, .. } = &leftover.restore {
-            let text = format!("taken away: {}, which exists no more", leftover.what());
+            let text = format!(
+                "taken away: {}, which exists no more or is over",
+                leftover.what()
+            );
             let event = event(EventType::Normal, "RelocationReleased", "Sweep", text, None);
             self.send(event, node_reference(node.name.as_str(), Some(&node.uid)));
         }

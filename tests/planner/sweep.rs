@@ -32,6 +32,7 @@ fn seen(toy: &Toy, exist: &[&str]) -> Leftovers {
         cluster: toy.cluster.clone(),
         detached: Vec::new(),
         relocations: relocations.map(|r| (r.uid, r.name)).collect(),
+        over: BTreeMap::new(),
     }
 }
 
@@ -312,4 +313,37 @@ fn a_placeholder_without_an_owner_goes_unless_a_relocation_has_the_name() {
         lines(&sweep(&["other/1"])),
         ["Pod relocator-placeholders/db-0-abc: placeholder, of NodeRelocation move"]
     );
+}
+
+/// Its last look was at a watch that was behind, so that it ended with a mark left. It says itself whether its cordons stay.
+#[test]
+fn what_a_relocation_that_is_over_has_left_goes_as_it_would_have() {
+    for (on_failure, lifted) in [("Rollback", true), ("Hold", false)] {
+        let mut toy = Toy::new(json!({
+            "nodes": {"names": ["old"]}, "onFailure": on_failure, "activeDeadlineSeconds": 60,
+        }));
+        toy.node("old");
+        toy.node("spare");
+        toy.stateful_set("db", &["old"]);
+        toy.until("cordoned", |t| {
+            t.cluster.nodes.values().any(|n| n.unschedulable)
+        });
+        assert_eq!(plan::over(&toy.relocation), None);
+        let marked = toy.cluster.clone();
+        toy.now += jiff::SignedDuration::from_secs(61);
+        toy.until("over", Toy::is_over);
+        assert_eq!(plan::over(&toy.relocation), Some(lifted));
+
+        let seen = Leftovers {
+            cluster: marked,
+            over: BTreeMap::from([(Toy::claim().uid, lifted)]),
+            ..Leftovers::default()
+        };
+        let Sweep { leftovers, .. } = plan::sweep(&seen);
+        let uncordons = leftovers.iter().filter_map(|l| match &l.restore {
+            Restore::ReleaseNode { uncordon, .. } => Some(*uncordon),
+            _ => None,
+        });
+        assert_eq!(uncordons.collect::<Vec<_>>(), [lifted], "{on_failure}");
+    }
 }
