@@ -197,11 +197,29 @@ async fn where_nothing_carries_a_mark_three_lists_are_all() {
 }
 
 #[tokio::test]
-async fn marks_of_a_relocation_that_exists_are_left_alone() {
-    let exists = json!({"metadata": {"name": "gone", "uid": "uid-gone"}});
-    let server = Server::with_leftovers().answer(RELOCATIONS, list(&[&exists]));
-    assert!(server.sweep().await.unwrap().is_clean());
-    assert_eq!(server.written(), Vec::<String>::new());
+async fn marks_of_a_relocation_that_exists_are_left_alone_until_it_is_over() {
+    let relocation = |status: serde_json::Value| {
+        json!({
+            "apiVersion": "relocation.sh/v1alpha1", "kind": "NodeRelocation",
+            "metadata": {"name": "gone", "uid": "uid-gone"},
+            "spec": {"nodes": {"names": ["old"]}}, "status": status,
+        })
+    };
+    let server = |status| {
+        let exists = relocation(status);
+        Server::with_leftovers()
+            .answer(RELOCATIONS, list(&[&exists]))
+            .answer(&format!("{RELOCATIONS}/gone"), exists)
+    };
+    let active = server(json!({"startTime": "2026-01-01T00:00:00Z"}));
+    assert!(active.sweep().await.unwrap().is_clean());
+    assert_eq!(active.written(), Vec::<String>::new());
+
+    let over = server(json!({
+        "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z",
+    }));
+    assert!(over.sweep().await.unwrap().is_clean());
+    assert_eq!(over.written().len(), 2, "{:?}", over.written());
 }
 
 /// What could not be read may hold anything, so nothing is done at all.
