@@ -18,6 +18,7 @@ mod world;
 mod after_drain;
 mod bad_input;
 mod blocked;
+mod case_budgets;
 mod case_lost;
 mod case_owners;
 mod case_quiet;

@@ -92,7 +92,8 @@ async fn blocked_or_waiting_it_writes_nothing_whatever_goes_on_elsewhere() {
     let what = "the scheduler to have said that there is no room, and the status to say so";
     waits
         .until(what, |r| {
-            r.stage == "Provisioning" && r.message.contains("0 of 2 placeholders")
+            let has = |words| r.message.contains(words);
+            r.stage == "Provisioning" && has("0 of 2 placeholders") && has("nodes are available")
         })
         .await;
 

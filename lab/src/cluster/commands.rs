@@ -77,6 +77,10 @@ impl Lab {
                     .args([
                         "--use-service-account-credentials=false",
                         "--controllers=*,-node-ipam-controller",
+                        // When the API server stands still for a while, or the machine is busy, KWOK renews the leases of nodes late. The
+                        // node controller would then call their pods not Ready, and KWOK, unlike a kubelet, would never call them Ready
+                        // again. The default is 50 s.
+                        "--node-monitor-grace-period=30m",
                     ]);
                 unelected(&mut command);
             }
