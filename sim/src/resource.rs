@@ -16,6 +16,9 @@ pub enum Resource {
     Jobs,
     Budgets,
     Attachments,
+    VolumeClaims,
+    Volumes,
+    StorageClasses,
     Relocations,
     Namespaces,
     PriorityClasses,
@@ -27,7 +30,7 @@ pub enum Resource {
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Pods,
         Self::Nodes,
         Self::NodeClaims,
@@ -39,6 +42,9 @@ impl Resource {
         Self::Jobs,
         Self::Budgets,
         Self::Attachments,
+        Self::VolumeClaims,
+        Self::Volumes,
+        Self::StorageClasses,
         Self::Relocations,
         Self::Namespaces,
         Self::PriorityClasses,
@@ -72,6 +78,21 @@ impl Resource {
                 "v1",
                 "VolumeAttachment",
                 "volumeattachments",
+                false,
+            ),
+            Self::VolumeClaims => (
+                "",
+                "v1",
+                "PersistentVolumeClaim",
+                "persistentvolumeclaims",
+                true,
+            ),
+            Self::Volumes => ("", "v1", "PersistentVolume", "persistentvolumes", false),
+            Self::StorageClasses => (
+                "storage.k8s.io",
+                "v1",
+                "StorageClass",
+                "storageclasses",
                 false,
             ),
             Self::Relocations => (
@@ -172,6 +193,9 @@ impl Resource {
             Self::Attachments => Kind::VolumeAttachment,
             Self::Relocations => Kind::NodeRelocation,
             Self::NodePools
+            | Self::VolumeClaims
+            | Self::Volumes
+            | Self::StorageClasses
             | Self::Jobs
             | Self::Namespaces
             | Self::PriorityClasses

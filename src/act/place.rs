@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, Container, NodeAffinity, Pod, PodSecurityContext, PodSpec,
-    ResourceRequirements, SeccompProfile, SecurityContext,
+    Affinity, Capabilities, Container, NodeAffinity, Pod, PodAntiAffinity, PodSecurityContext,
+    PodSpec, ResourceRequirements, SeccompProfile, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, PostParams, Preconditions};
@@ -14,7 +14,7 @@ use super::Effect;
 use crate::api::keys;
 use crate::api::relocation::NodeRelocation;
 use crate::plan::Placeholder;
-use crate::world::{PodRef, quantity};
+use crate::world::{PodRef, Shape, quantity};
 
 /// Creates the placeholder.
 pub(super) async fn create(
@@ -51,6 +51,25 @@ pub(super) async fn delete(client: Client, pod: &PodRef) -> kube::Result<Effect>
         }
         Err(error) => Err(error),
     }
+}
+
+fn affinity(shape: &Shape) -> Option<Affinity> {
+    let nodes = shape
+        .required_affinity
+        .clone()
+        .map(|required| NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(required),
+            ..NodeAffinity::default()
+        });
+    let apart = (!shape.repels.is_empty()).then(|| PodAntiAffinity {
+        required_during_scheduling_ignored_during_execution: Some(shape.repels.clone()),
+        ..PodAntiAffinity::default()
+    });
+    (nodes.is_some() || apart.is_some()).then_some(Affinity {
+        node_affinity: nodes,
+        pod_affinity: None,
+        pod_anti_affinity: apart,
+    })
 }
 
 /// The pod: the shape of the one it stands for, and nothing of its identity. Fits the restricted Pod Security Standard.
@@ -106,13 +125,7 @@ fn pod(placeholder: &Placeholder, relocation: &NodeRelocation) -> Pod {
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             node_selector: Some(shape.node_selector.clone()),
-            affinity: shape.required_affinity.clone().map(|required| Affinity {
-                node_affinity: Some(NodeAffinity {
-                    required_during_scheduling_ignored_during_execution: Some(required),
-                    ..NodeAffinity::default()
-                }),
-                ..Affinity::default()
-            }),
+            affinity: affinity(shape),
             tolerations: Some(shape.tolerations.clone()),
             scheduler_name: shape.scheduler_name.clone(),
             security_context: Some(PodSecurityContext {

@@ -455,6 +455,18 @@ pub enum Reason {
     ToleratesCordon,
     /// The pod can run on this node only (node name, hostname, node-local volume). Unpin or delete it.
     PinnedToNode,
+    /// A volume of the pod is a disk or a directory of its node. Copy what is in it, or let its owner make it again elsewhere.
+    NodeLocalVolume,
+    /// No other node has the labels that the pod asks for, or lets it in, and no `NodePool` could make such a node.
+    NoFeasibleNode,
+    /// The nodes of the pods that have to move may exceed the limits of the only `NodePool`s that could make them. Raise the limits.
+    NodePoolLimit,
+    /// A placeholder can't stand for the pod, for it has what placeholders can't have. See the message.
+    Unsupported,
+    /// The `NodeClaim` of a selected node expires soon, and Karpenter then removes the node whatever is on it.
+    NodeExpires,
+    /// Volumes are still attached to a node long after its pods have left. See to its CSI driver.
+    StillAttached,
     /// The pod keeps data in emptyDir volumes, which is lost when it moves. Save it, or set
     /// `spec.workloads.emptyDir` to Allow.
     LocalData,
@@ -507,7 +519,8 @@ pub enum Reason {
 words!(
     Reason: TooManyNodes, UnknownNodePool, KarpenterNotInstalled, ControlPlaneNode, VirtualNode,
     NodeClaimedByOther, UnmanagedPod, PdbNeverAllows, SeveralPdbs, UnhealthyPodGuarded, AdmissionDeadlock, AdmissionDown, OwnerUnhealthy,
-    RolloutInProgress, OwnerPaused, ToleratesCordon, PinnedToNode, LocalData, JobRunning, WorkloadTimedOut, PodSkipped, Downtime,
+    RolloutInProgress, OwnerPaused, ToleratesCordon, PinnedToNode, NodeLocalVolume, NoFeasibleNode,
+    NodePoolLimit, Unsupported, NodeExpires, StillAttached, LocalData, JobRunning, WorkloadTimedOut, PodSkipped, Downtime,
     PriorityClassMissing, NamespaceMissing,
     PlaceholderRefused, CapacityUnavailable, NodeUnreachable, StuckTerminating, ReplacementNotReady, Uncordoned, RestartReverted, RolloutFailed, EvictionDenied, Forbidden,
     NotObserved, NodeDeleting, ClaimLost, DeadlineExceeded, RequestFails,

@@ -28,7 +28,7 @@ use crate::plan::{self, Confirm};
 use crate::world::{
     ActionKey, Attachment, Budget, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Node,
     NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Refusal, ReplicaSet, Service,
-    Sight, StatefulSet, Uid, Unknown, Webhooks, World, convert,
+    Sight, StatefulSet, StorageClass, Uid, Unknown, Volume, VolumeClaim, Webhooks, World, convert,
 };
 use feed::Feed;
 pub use leftovers::leftovers;
@@ -74,6 +74,9 @@ struct Feeds {
     validating: Feed<Webhooks>,
     mutating: Feed<Webhooks>,
     services: Feed<Service>,
+    volume_claims: Feed<VolumeClaim>,
+    volumes: Feed<Volume>,
+    storage_classes: Feed<StorageClass>,
     karpenter: Mutex<KarpenterFeeds>,
 }
 
@@ -372,6 +375,19 @@ impl Feeds {
                 convert::mutating_webhooks,
             ),
             services: feed("services", client, wake, convert::service),
+            volume_claims: feed(
+                "persistentvolumeclaims",
+                client,
+                wake,
+                convert::volume_claim,
+            ),
+            volumes: feed("persistentvolumes", client, wake, convert::volume),
+            storage_classes: feed(
+                "storageclasses.storage.k8s.io",
+                client,
+                wake,
+                convert::storage_class,
+            ),
             karpenter: Mutex::new(KarpenterFeeds::Unknown(Unknown {
                 what: KARPENTER.into(),
                 why: "not asked yet".into(),
@@ -396,6 +412,9 @@ impl Feeds {
                 self.validating.first_answer(),
                 self.mutating.first_answer(),
                 self.services.first_answer(),
+                self.volume_claims.first_answer(),
+                self.volumes.first_answer(),
+                self.storage_classes.first_answer(),
                 karpenter.first_answer(),
             )
         };
@@ -420,6 +439,9 @@ impl Feeds {
             attachments: take.read(self.attachments.read()),
             webhooks,
             services: take.read(self.services.read()),
+            volume_claims: take.read(self.volume_claims.read()),
+            volumes: take.read(self.volumes.read()),
+            storage_classes: take.read(self.storage_classes.read()),
             owners: BTreeMap::new(),
             karpenter: match &*karpenter {
                 KarpenterFeeds::Absent(_) => None,

@@ -1,8 +1,10 @@
 //! Stages Draining and Removing, node by node: empty by two reads of the API server, detached, then gone. Pure.
 
+use jiff::SignedDuration;
+
 use crate::api::relocation::AfterDrain;
 use crate::api::status::{NodeStatus, Stage};
-use crate::world::{Fresh, NodeName, Uid};
+use crate::world::{Attachment, Fresh, Node, NodeName, Uid};
 
 use super::draft::Draft;
 use super::gates;
@@ -20,7 +22,7 @@ pub(super) fn to_confirm(scene: &Scene<'_>) -> Vec<Confirm> {
                 node,
                 attachments: false,
             }),
-            Stage::Draining if attached(scene, s) == 0 => Some(Confirm {
+            Stage::Draining if attached(scene, s).is_empty() => Some(Confirm {
                 node,
                 attachments: true,
             }),
@@ -97,12 +99,11 @@ fn refilled(scene: &Scene<'_>, selected: &Selected<'_>) -> bool {
     !gates::looks_empty(selected) || read.iter().any(|pod| scene.treatment(pod).counts())
 }
 
-/// Volumes that are attached to the node as far as the watch has told: while there are some, no fresh read is made in vain.
-fn attached(scene: &Scene<'_>, selected: &Selected<'_>) -> usize {
-    let attachments = scene.cluster.attachments.values();
-    attachments
-        .filter(|a| a.node.as_str() == selected.record.name)
-        .count()
+/// Volumes that are to be detached from the node as far as the watches have told: while there are some, no fresh read is made in vain.
+fn attached<'a>(scene: &Scene<'a>, selected: &Selected<'_>) -> Vec<&'a Attachment> {
+    let attachments = scene.cluster.attachments.values().map(AsRef::as_ref);
+    let node = name(selected.record);
+    scene.volumes().awaited(&node, attachments, &selected.pods)
 }
 
 /// A read made for this pass shows nothing but what stays; with `detached`, no volume attached either.
@@ -115,22 +116,19 @@ fn confirmed_empty(
     let Some(node) = selected.node.filter(|_| gates::looks_empty(selected)) else {
         return false;
     };
-    let detach = |draft: &mut Draft, volumes| {
-        draft.wait(Waiting::Detach {
-            node: node.name.clone(),
-            volumes,
-        });
-        false
-    };
     match scene.world.fresh.get(&node.name) {
         Some(Fresh::Read { pods, attachments }) => {
             if pods.iter().any(|pod| scene.treatment(pod).counts()) {
                 draft.look_soon();
                 return false;
             }
-            if detached && !attachments.is_empty() {
+            let pods: Vec<_> = pods.iter().map(|p| (p, scene.treatment(p))).collect();
+            let volumes = scene.volumes();
+            let attached = volumes.awaited(&node.name, attachments.iter(), &pods);
+            if detached && !attached.is_empty() {
                 draft.look_soon();
-                return detach(draft, attachments.len());
+                detach(scene, draft, node, &attached);
+                return false;
             }
             true
         }
@@ -138,14 +136,36 @@ fn confirmed_empty(
             draft.block(Finding::not_observed(unknown));
             false
         }
-        None => match attached(scene, selected) {
-            volumes if detached && volumes > 0 => detach(draft, volumes),
-            _ => {
+        None => {
+            let attached = attached(scene, selected);
+            if detached && !attached.is_empty() {
+                detach(scene, draft, node, &attached);
+            } else {
                 draft.wait(Waiting::SecondRead(node.name.clone()));
                 draft.look_soon();
-                false
             }
-        },
+            false
+        }
+    }
+}
+
+/// Volumes that are still attached hold up the removal of their node and nothing else. After a while a person is told.
+fn detach(scene: &Scene<'_>, draft: &mut Draft, node: &Node, attached: &[&Attachment]) {
+    let limit = SignedDuration::from_secs(i64::from(scene.spec.workloads.timeout_seconds));
+    let start = draft.status.start_time.as_ref().map(|t| t.0);
+    match start.and_then(|at| at.checked_add(limit).ok()) {
+        Some(due) if due <= scene.world.now => {
+            draft.block(Finding::still_attached(&node.name, attached, limit));
+        }
+        due => {
+            if let Some(due) = due {
+                draft.look_at(due);
+            }
+            draft.wait(Waiting::Detach {
+                node: node.name.clone(),
+                volumes: attached.len(),
+            });
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn step(
     let Some(node) = node else { return Ok(()) };
     gates::held(scene, node)?;
     gates::all_closed(scene)?;
-    gates::place(scene, work, 1)?;
+    gates::place_for(scene, work, pod)?;
     gates::budget(scene, pod)?;
     gates::turn(scene, work, &slots.started)?;
     moving::take(scene, slots, 1, work)?;

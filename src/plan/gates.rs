@@ -12,7 +12,7 @@ use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, 
 use super::parent::Word;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected, Work};
-use super::{rank, roles, system};
+use super::{fits, rank, roles, system};
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,6 +111,28 @@ pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
 pub(super) fn place(scene: &Scene<'_>, work: &Work<'_>, needed: usize) -> Result<(), Hold> {
     let none = scene.spec.replacement.strategy == ReplacementStrategy::None || work.vanishes();
     if none || placed(scene, work) >= needed {
+        Ok(())
+    } else {
+        Err(Hold::Wait(Waiting::Place(work.reference.clone())))
+    }
+}
+
+/// As [`place`], for one pod: where its volumes bind it to some nodes, one of the places is on such a node.
+pub(super) fn place_for(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Result<(), Hold> {
+    place(scene, work, 1)?;
+    let mirrored = scene.spec.replacement.strategy != ReplacementStrategy::None;
+    let Some(nodes) = scene.volumes().nodes(pod).filter(|_| mirrored) else {
+        return Ok(());
+    };
+    if work.vanishes() {
+        return Ok(());
+    }
+    let mut places = scene.placeholders_of(&work.reference.uid);
+    let on_one = |placeholder: &Pod| {
+        let node = placeholder.node.as_ref().and_then(|n| scene.node(n));
+        node.is_some_and(|n| can_host(scene, n) && fits::matches(&nodes, n))
+    };
+    if places.any(on_one) {
         Ok(())
     } else {
         Err(Hold::Wait(Waiting::Place(work.reference.clone())))

@@ -3,13 +3,16 @@
 //! The recorded stage (in status) says how far the relocation has got, the world says what is true now; together they give the next
 //! stage and the actions. Nothing else is remembered, so planning again on the result of a plan does nothing.
 
+mod apart;
 mod deadline;
 mod draft;
 mod drain;
 mod events;
 mod evict;
+mod fits;
 pub mod gates;
 mod listed;
+mod matching;
 mod moving;
 mod owners;
 mod parent;
@@ -33,6 +36,7 @@ mod surge;
 mod sweep;
 mod system;
 mod treatment;
+mod volumes;
 mod wake;
 
 use std::time::Duration;

@@ -101,7 +101,7 @@ fn is_chosen(scene: &Scene<'_>, pod: &Pod, treatment: &Treatment) -> bool {
                 .clone()
                 .map(Selector::try_from)
                 .and_then(Result::ok);
-            pod.persistent
+            !pod.claims.is_empty()
                 || pod
                     .controller
                     .as_ref()

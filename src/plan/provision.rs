@@ -8,13 +8,13 @@ use jiff::SignedDuration;
 
 use crate::api::relocation::ReplacementStrategy;
 use crate::api::status::{ReplacementStatus, Stage};
-use crate::world::{NodeClaim, Pod};
+use crate::world::{NodeClaim, Pod, Shape};
 
 use super::draft::Draft;
 use super::gates;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, Placeholder, Restore, listed, moving, protect};
+use super::{Action, Placeholder, Restore, apart, fits, listed, matching, moving, protect};
 
 /// How the places stand.
 struct Tally {
@@ -140,16 +140,24 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
             .filter(|p| !gates::is_lost(scene, p))
             .collect();
         let staying = work.staying().count();
+        let matched = matching::of(scene, work, &have);
         let bound = work.elsewhere.iter().filter(|p| p.node.is_some()).count();
         // An unscheduled pod is about to take a place: nothing is made for it, and nothing taken from it.
         let unscheduled = work.elsewhere.len() - bound;
         let wanted = work.replicas().saturating_sub(bound);
         let too_many = have.len().saturating_sub(wanted);
-        if too_many > 0 {
+        // A place that none of those that are left could take, where one of them has none: it goes for one that can.
+        let misplaced = matched.spare().min(matched.without.len());
+        let misplaced = if unscheduled == 0 { misplaced } else { 0 };
+        let going = too_many.max(misplaced);
+        if going > 0 {
             surplus = true;
             // Those that are no places now go first: a pod may be leaving in this pass because the others are.
-            have.sort_by_key(|p| (gates::is_placed(scene, p), stands_for_one_of(p, work)));
-            for placeholder in have.iter().take(too_many) {
+            have.sort_by_key(|p| {
+                let placed = gates::is_placed(scene, p);
+                (matched.is_useful(p), placed, stands_for_one_of(p, work))
+            });
+            for placeholder in have.iter().take(going) {
                 draft.restore(Restore::DeletePlaceholder {
                     pod: placeholder.reference.clone(),
                 });
@@ -160,9 +168,12 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
             .min(staying)
             .saturating_sub(have.len());
         // One that is on its way out still has the name that the next one is to have.
-        let without = work
+        let mut without: Vec<_> = work
             .staying()
-            .filter(|pod| !scene.placeholders.iter().any(|p| stands_for(p, pod)));
+            .filter(|pod| !scene.placeholders.iter().any(|p| stands_for(p, pod)))
+            .collect();
+        without.sort_by_key(|pod| !matched.without.contains(pod));
+        let without = without.into_iter();
         create.extend(
             without
                 .take(missing)
@@ -177,6 +188,23 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
     if !surplus && gates::all_closed(scene).is_ok() {
         draft.actions.extend(create);
     }
+    let made = protect_new(scene, draft);
+    let before = draft
+        .status
+        .replacement
+        .as_ref()
+        .map_or(0, |r| r.nodes_made);
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    draft.status.replacement = Some(ReplacementStatus {
+        placeholders_wanted: number(tally.wanted),
+        placeholders_placed: number(tally.placed),
+        nodes_made: before.max(made),
+    });
+    tally
+}
+
+/// Protects the new nodes that placeholders are on. Returns how many nodes that came since the start are protected.
+fn protect_new(scene: &Scene<'_>, draft: &mut Draft) -> u32 {
     let mut made = 0;
     let started = scene
         .world
@@ -210,21 +238,10 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
             });
         }
     }
-    let before = draft
-        .status
-        .replacement
-        .as_ref()
-        .map_or(0, |r| r.nodes_made);
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    draft.status.replacement = Some(ReplacementStatus {
-        placeholders_wanted: number(tally.wanted),
-        placeholders_placed: number(tally.placed),
-        nodes_made: before.max(made),
-    });
-    tally
+    made
 }
 
-fn stands_for(placeholder: &Pod, pod: &Pod) -> bool {
+pub(super) fn stands_for(placeholder: &Pod, pod: &Pod) -> bool {
     placeholder
         .placeholder
         .as_ref()
@@ -236,8 +253,8 @@ fn stands_for_one_of(placeholder: &Pod, work: &Work<'_>) -> bool {
     work.staying().any(|pod| stands_for(placeholder, pod))
 }
 
-/// A place for the pod, or for another of its workload that is like it.
-pub(super) fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Placeholder {
+/// What a place for the pod is to be like.
+pub(super) fn shape(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Shape {
     let mut shape = pod.shape.clone();
     // What Kubernetes adds to a placed pod of its own is not part of what it asks for.
     shape.tolerations.retain(|t| {
@@ -256,6 +273,16 @@ pub(super) fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Plac
             shape.node_selector.insert(key.to_owned(), value.clone());
         }
     }
+    // A placeholder mounts nothing: it goes where the volumes can.
+    if let Some(nodes) = scene.volumes().nodes(pod) {
+        shape.required_affinity = Some(fits::both(shape.required_affinity, &nodes));
+    }
+    shape.repels = apart::repels(work, pod);
+    shape
+}
+
+/// A place for the pod, or for another of its workload that is like it.
+pub(super) fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Placeholder {
     let short = |text: &str, most: usize| {
         text.chars()
             .take(most)
@@ -272,12 +299,12 @@ pub(super) fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Plac
             + &short(pod.reference.uid.as_str(), 8),
         pod: pod.reference.clone(),
         workload: work.reference.clone(),
-        shape,
+        shape: shape(scene, work, pod),
         image: scene.spec.replacement.image.clone(),
     }
 }
 
-fn mentions(shape: &crate::world::Shape, key: &str) -> bool {
+fn mentions(shape: &Shape, key: &str) -> bool {
     let terms = shape
         .required_affinity
         .iter()

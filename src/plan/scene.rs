@@ -16,6 +16,7 @@ use super::policy::Policy;
 use super::rank::{Admission, Rank, rank};
 use super::report::Finding;
 use super::treatment::{Treatment, treatment};
+use super::volumes::Volumes;
 
 /// The world arranged around one relocation.
 pub(super) struct Scene<'a> {
@@ -36,6 +37,7 @@ pub(super) struct Scene<'a> {
     nodes_by_name: HashMap<&'a NodeName, &'a Node>,
     pods_by_workload: HashMap<Uid, Vec<&'a Pod>>,
     budgets_by_namespace: HashMap<&'a str, Vec<&'a Budget>>,
+    volumes: Volumes<'a>,
     /// Counted when first asked for.
     ready_by_workload: OnceCell<HashMap<Uid, usize>>,
 }
@@ -90,6 +92,8 @@ pub(super) struct Work<'a> {
     pub(super) ending_elsewhere: Vec<&'a Pod>,
     /// How many of those have lost their node.
     pub(super) orphans: usize,
+    /// A pod of it beside one on a selected node could not have the volumes of that one.
+    pub(super) volume_for_one: bool,
     /// Its pods that have finished and are terminating: nothing runs, but a `StatefulSet` makes no successor while the object is there.
     pub(super) remains: Vec<&'a Pod>,
 }
@@ -285,6 +289,7 @@ impl<'a> Scene<'a> {
             nodes_by_name,
             pods_by_workload: HashMap::new(),
             budgets_by_namespace: HashMap::new(),
+            volumes: Volumes::new(cluster),
             ready_by_workload: OnceCell::new(),
         };
         for budget in cluster.budgets.values() {
@@ -353,13 +358,23 @@ impl<'a> Scene<'a> {
     where
         'a: 'b,
     {
-        works(
+        let (mut works, index) = works(
             self.cluster,
             &self.policy,
             &self.nodes_by_name,
             status,
             on_selected,
-        )
+        );
+        for work in &mut works {
+            let mut with_volumes = work.left.iter().filter(|p| !p.claims.is_empty());
+            work.volume_for_one = with_volumes.any(|p| self.volumes().for_one_only(p));
+        }
+        (works, index)
+    }
+
+    /// The volumes of all pods.
+    pub(super) fn volumes(&self) -> &Volumes<'a> {
+        &self.volumes
     }
 
     pub(super) fn node(&self, name: &NodeName) -> Option<&'a Node> {
@@ -508,6 +523,7 @@ where
                 elsewhere,
                 orphans: ending_elsewhere.iter().filter(|p| orphan(p)).count(),
                 ending_elsewhere,
+                volume_for_one: false,
                 remains: remains.remove(&reference.uid).unwrap_or_default(),
                 reference,
             }

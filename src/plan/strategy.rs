@@ -177,7 +177,7 @@ fn cannot_surge(deployment: &Deployment, work: &Work<'_>) -> Option<String> {
             parent.kind, parent.name
         ));
     }
-    if work.left.iter().any(|p| p.persistent) {
+    if work.volume_for_one {
         return Some(CannotRestart::Volume.words());
     }
     let foreign = work
@@ -203,7 +203,7 @@ impl CannotRestart {
         match self {
             Self::Paused => "it is paused and cannot be restarted".into(),
             Self::Recreate => "its strategy is Recreate: a restart would stop all its pods at once".into(),
-            Self::Volume => "its pods have persistent volumes, which a new pod could not have while the old one holds them".into(),
+            Self::Volume => "its pods have persistent volumes (ReadWriteOnce), which a new pod could not have while the old one holds them".into(),
             Self::Owned(parent) => format!("it belongs to {parent}, which could undo a restart"),
             Self::Budget(budget) => format!("a restart would take more pods away at once than {budget} ever allows"),
             Self::AtOnce => "the cluster lives on it, so its pods move one at a time, and a restart would take more at once".into(),
@@ -228,7 +228,7 @@ fn cannot_restart(
             parent.kind, parent.name
         )));
     }
-    if work.left.iter().any(|p| p.persistent) {
+    if work.volume_for_one {
         return Some(CannotRestart::Volume);
     }
     if system::too_many_at_once(work, deployment.strategy) {

@@ -10,13 +10,16 @@ mod other;
 pub mod quantity;
 mod refs;
 mod refusal;
+mod storage;
 mod workload;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, PodAffinityTerm, Taint, Toleration,
+};
 use kube::core::{Selector, SelectorExt};
 
 use crate::api::relocation::NodeRelocation;
@@ -29,6 +32,7 @@ pub use refs::{
     WorkloadRef,
 };
 pub use refusal::{Refusal, RefusalKind};
+pub use storage::{MountedClaim, StorageClass, Volume, VolumeClaim};
 pub use workload::{
     DaemonSet, Deployment, Managed, ReplicaSet, RolloutStrategy, SetUpdate, StatefulSet,
 };
@@ -111,6 +115,12 @@ pub struct Cluster {
     pub webhooks: Objects<Webhooks>,
     /// All Services.
     pub services: Objects<Service>,
+    /// All `PersistentVolumeClaims`.
+    pub volume_claims: Objects<VolumeClaim>,
+    /// All `PersistentVolumes`.
+    pub volumes: Objects<Volume>,
+    /// All `StorageClasses`.
+    pub storage_classes: Objects<StorageClass>,
     /// Owners of other kinds, by the UID that was looked for: those of pods that have to move, read one by one.
     pub owners: BTreeMap<Uid, OwnerSight>,
     /// Karpenter's objects; `None` when the cluster does not serve `karpenter.sh/v1`.
@@ -127,12 +137,14 @@ pub struct Karpenter {
 }
 
 /// A node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub name: NodeName,
     pub uid: Uid,
     pub resource_version: String,
     pub labels: BTreeMap<String, String>,
+    /// `spec.taints`, the one of a cordon among them.
+    pub taints: Vec<Taint>,
     /// `spec.unschedulable`: cordoned, by whomever.
     pub unschedulable: bool,
     /// Condition Ready is True.
@@ -188,8 +200,8 @@ pub struct Pod {
     pub controller: Option<OwnerReference>,
     /// Mirror of a static pod: the annotation and an owner of kind Node, both.
     pub mirror: bool,
-    /// Has a volume from a `PersistentVolumeClaim`.
-    pub persistent: bool,
+    /// The claims that it mounts, those of generic ephemeral volumes included.
+    pub claims: Vec<MountedClaim>,
     /// Names of its emptyDir volumes: what is in them is lost when it moves.
     pub empty_dirs: Vec<String>,
     pub marks: Marks,
@@ -213,6 +225,12 @@ pub struct Shape {
     pub required_affinity: Option<NodeSelector>,
     pub tolerations: Vec<Toleration>,
     pub scheduler_name: Option<String>,
+    /// `requiredDuringSchedulingIgnoredDuringExecution` pod anti-affinity.
+    pub repels: Vec<PodAffinityTerm>,
+    /// It has a port of its node: two of the kind can't be on one.
+    pub host_ports: bool,
+    /// Devices by dynamic resource allocation: `spec.resourceClaims`, by name.
+    pub devices: Vec<String>,
 }
 
 /// What a placeholder says of itself.
@@ -311,15 +329,28 @@ pub struct NodeClaim {
     /// Condition Drifted is True.
     pub drifted: bool,
     pub deleting: bool,
+    /// When Karpenter takes the node away whatever is on it: `spec.expireAfter` since its creation.
+    pub expires: Option<Timestamp>,
     /// Why it is not ready yet, in Karpenter's words.
     pub message: Option<String>,
 }
 
 /// A Karpenter `NodePool`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePool {
     pub name: String,
     pub uid: Uid,
+    pub deleting: bool,
+    /// `spec.template.metadata.labels`: on each node that it makes.
+    pub labels: BTreeMap<String, String>,
+    /// `spec.template.spec.requirements`: what the other labels of its nodes may be.
+    pub requirements: Vec<NodeSelectorRequirement>,
+    /// `spec.template.spec.taints`.
+    pub taints: Vec<Taint>,
+    /// `spec.limits`: the most of each resource that its nodes may have together.
+    pub limits: Quantities,
+    /// `status.resources`: what its nodes have together now.
+    pub used: Quantities,
 }
 
 /// What a fresh read of one node showed.

@@ -34,9 +34,7 @@ fn each_blocker_names_what_it_is_about_and_what_helps() {
     let names = || json!({"nodes": {"names": ["old"]}});
     let pool = |pool: &str| json!({"nodes": {"nodePools": [pool]}});
     let web_volume: Change = |t| {
-        for pod in t.pods_named("web") {
-            t.pod_mut(&pod.reference.uid).persistent = true;
-        }
+        t.volume("web", "web", false);
         t.budget("web", "web", 2);
     };
     let cases: Vec<(serde_json::Value, Change, &str, &str, &str)> = vec![

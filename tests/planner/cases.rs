@@ -126,9 +126,7 @@ fn case_45_a_volume_is_never_wanted_by_two_pods_at_once() {
     for asked in ["Auto", "RolloutRestart", "Surge"] {
         let mut toy = toy(&json!({"strategy": asked}));
         toy.deployment("web", &["old"], SURGES);
-        for pod in toy.pods_named("web") {
-            toy.pod_mut(&pod.reference.uid).persistent = true;
-        }
+        toy.volume("web", "web", false);
         assert_eq!(strategy(&mut toy), MoveStrategy::Evict, "{asked}");
         assert_eq!(
             warnings(&toy),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use relocator::world::{NodeName, Pod, RolloutStrategy, SetUpdate, StatefulSet, Uid};
+use relocator::world::{Node, NodeName, Pod, RolloutStrategy, SetUpdate, StatefulSet, Uid};
 
 use crate::toy::{Toy, owner};
 
@@ -244,7 +244,7 @@ impl Toy {
             .cluster
             .nodes
             .values()
-            .filter(|n| !n.unschedulable && n.ready && !n.deleting)
+            .filter(|n| !n.unschedulable && n.ready && !n.deleting && admits(n, pod))
             .map(|n| n.name.clone())
             .collect();
         let on = |toy: &Self, node: &NodeName| {
@@ -328,4 +328,21 @@ impl Toy {
             set.replicas = set.existing;
         }
     }
+}
+
+/// The node selector and the required affinity, of which the toy knows `In` only.
+fn admits(node: &Node, pod: &Pod) -> bool {
+    let has =
+        |key: &str, values: &[String]| node.labels.get(key).is_some_and(|l| values.contains(l));
+    let selector = &pod.shape.node_selector;
+    let affinity = pod.shape.required_affinity.as_ref();
+    selector
+        .iter()
+        .all(|(k, v)| has(k, std::slice::from_ref(v)))
+        && affinity.is_none_or(|a| {
+            a.node_selector_terms.iter().any(|term| {
+                let mut all = term.match_expressions.iter().flatten();
+                all.all(|e| has(&e.key, e.values.as_deref().unwrap_or_default()))
+            })
+        })
 }

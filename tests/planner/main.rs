@@ -28,4 +28,5 @@ mod strategies;
 mod sweep;
 mod system;
 mod toy;
+mod volumes;
 mod wake;

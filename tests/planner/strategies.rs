@@ -57,9 +57,7 @@ fn the_table_of_strategies() {
         t.deployment_mut("web").controller = Some(owner);
     };
     let volume: Change = |t| {
-        for pod in t.pods_named("web") {
-            t.pod_mut(&pod.reference.uid).persistent = true;
-        }
+        t.volume("web", "web", false);
     };
     let costed: Change = |t| {
         for pod in t.pods_named("web") {

@@ -10,10 +10,10 @@ use relocator::api::relocation::{NodeRelocation, NodeRelocationSpec};
 use relocator::api::status::NodeRelocationStatus;
 use relocator::plan::{self, Action, Plan, Restore};
 use relocator::world::{
-    Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Managed, Marks, Node,
-    NodeClaim, NodeName, NodePool, OwnerReference, OwnerSight, PlaceholderLabel, PlaceholderSetup,
-    Pod, PodRef, ReplicaSet, RolloutStrategy, SetUpdate, Shape, Sight, StatefulSet, Uid,
-    WorkloadKind, WorkloadRef, World,
+    Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Managed, Marks,
+    MountedClaim, Node, NodeClaim, NodeName, NodePool, OwnerReference, OwnerSight,
+    PlaceholderLabel, PlaceholderSetup, Pod, PodRef, ReplicaSet, RolloutStrategy, SetUpdate, Shape,
+    Sight, StatefulSet, Uid, Volume, VolumeClaim, WorkloadKind, WorkloadRef, World,
 };
 
 #[derive(Clone)]
@@ -115,6 +115,7 @@ impl Toy {
             uid: format!("node-{name}").into(),
             resource_version: self.next_version(),
             labels: BTreeMap::new(),
+            taints: Vec::new(),
             unschedulable: false,
             ready: true,
             created: Some(self.now),
@@ -142,12 +143,14 @@ impl Toy {
             node: Some(name.into()),
             drifted,
             deleting: false,
+            expires: None,
             message: None,
         };
         Arc::make_mut(&mut karpenter.claims).insert(claim.uid.clone(), Arc::new(claim));
         let pool = NodePool {
             name: "apps".into(),
             uid: "pool".into(),
+            ..NodePool::default()
         };
         Arc::make_mut(&mut karpenter.pools).insert(pool.uid.clone(), Arc::new(pool));
         let labels = [
@@ -208,9 +211,9 @@ impl Toy {
             created: Some(self.now),
             controller,
             mirror: false,
-            persistent: false,
             pending: false,
             node_critical: false,
+            claims: Vec::new(),
             empty_dirs: Vec::new(),
             marks: Marks::default(),
             unschedulable: None,
@@ -219,6 +222,38 @@ impl Toy {
         };
         Arc::make_mut(&mut self.cluster.pods).insert(uid.clone(), Arc::new(pod));
         uid
+    }
+
+    /// A claim of the pods whose names begin so, bound to a volume of its name that is on any node.
+    pub(crate) fn volume(&mut self, pods: &str, claim: &str, shared: bool) -> &mut Volume {
+        for pod in self.pods_named(pods) {
+            let claims = &mut self.pod_mut(&pod.reference.uid).claims;
+            claims.push(MountedClaim {
+                name: claim.into(),
+                ephemeral: false,
+            });
+        }
+        let uid = Uid::from(format!("claim-{claim}"));
+        let seen = VolumeClaim {
+            namespace: "default".into(),
+            name: claim.into(),
+            uid: uid.clone(),
+            shared,
+            volume: Some(claim.into()),
+            class: None,
+        };
+        Arc::make_mut(&mut self.cluster.volume_claims).insert(uid, Arc::new(seen));
+        let uid = Uid::from(format!("volume-{claim}"));
+        let volume = Volume {
+            name: claim.into(),
+            uid: uid.clone(),
+            nodes: None,
+            node_local: false,
+            driver: None,
+        };
+        let volume = Arc::new(volume);
+        let volumes = Arc::make_mut(&mut self.cluster.volumes);
+        Arc::make_mut(volumes.entry(uid).or_insert(volume))
     }
 
     pub(crate) fn stateful_set(&mut self, name: &str, nodes: &[&str]) {
@@ -555,6 +590,7 @@ impl Toy {
                 };
                 let pod = self.pod_mut(&uid);
                 pod.placeholder = Some(label);
+                pod.shape = placeholder.shape.clone();
                 pod.reference.namespace = keys::PLACEHOLDER_NAMESPACE.into();
             }
             Action::Evict { pod, .. } => {

@@ -3,12 +3,16 @@
 //! What is certain to fail is a blocker; what may go wrong, or is lost on the way, is a warning.
 
 mod admission;
+mod places;
 mod pods;
 mod workloads;
+
+use jiff::SignedDuration;
 
 use crate::world::{Node, Pod};
 
 use super::draft::Draft;
+use super::report::Finding;
 use super::scene::{Scene, Work};
 use super::strategy::Choice;
 use super::treatment::Treatment;
@@ -28,12 +32,35 @@ pub(super) fn check(scene: &Scene<'_>, draft: &mut Draft, outline: &Outline<'_, 
     draft.blockers.extend(scene.unreadable.iter().cloned());
     for node in outline.nodes.iter().filter(|n| !n.ready) {
         if scene.classified(node).iter().any(|(_, t)| t.counts()) {
-            draft.block(super::report::Finding::node_unreachable(&node.name));
+            draft.block(Finding::node_unreachable(&node.name));
         }
     }
+    expiry(scene, draft, outline);
     pods::check(draft, outline);
+    places::check(scene, draft, outline);
     for (work, choice) in outline.chosen {
         workloads::check(scene, draft, work, choice);
         admission::check(scene, draft, work, choice);
+    }
+}
+
+/// Nodes that Karpenter will take away by itself while the relocation may still be at work.
+fn expiry(scene: &Scene<'_>, draft: &mut Draft, outline: &Outline<'_, '_>) {
+    let spec = scene.spec;
+    let seconds = i64::from(spec.replacement.timeout_seconds)
+        .saturating_add(i64::from(spec.workloads.timeout_seconds));
+    let Ok(end) = scene
+        .world
+        .now
+        .checked_add(SignedDuration::from_secs(seconds))
+    else {
+        return;
+    };
+    for node in outline.nodes {
+        if let Some(claim) = scene.cluster.claim_of(&node.name)
+            && let Some(at) = claim.expires.filter(|at| *at <= end)
+        {
+            draft.warn(Finding::node_expires(&node.name, &claim.name, at));
+        }
     }
 }

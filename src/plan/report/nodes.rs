@@ -1,7 +1,9 @@
 //! Findings about selected nodes and their selection. Pure.
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::api::status::Reason;
-use crate::world::NodeName;
+use crate::world::{Attachment, NodeName};
 
 use super::Finding;
 
@@ -99,6 +101,42 @@ impl Finding {
             Reason::ClaimLost,
             format!("Node {name}"),
             "somebody removed the annotation relocation.sh/claimed-by, so nothing more is moved off it: delete the NodeRelocation to stop",
+        )
+    }
+
+    pub(in crate::plan) fn still_attached(
+        name: &NodeName,
+        attached: &[&Attachment],
+        limit: SignedDuration,
+    ) -> Self {
+        const SHOWN: usize = 3;
+        let mut names: Vec<_> = attached.iter().map(|a| a.name.as_str()).collect();
+        names.sort_unstable();
+        let more = names.len().saturating_sub(SHOWN);
+        names.truncate(SHOWN);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        Self::new(
+            Reason::StillAttached,
+            format!("Node {name}"),
+            format!(
+                "its pods have left, and after workloads.timeoutSeconds ({} s) volumes are still attached to it, so it is not removed: see to the CSI driver, and delete a VolumeAttachment only when its volume is surely detached: {}{more}",
+                limit.as_secs(),
+                names.join(", ")
+            ),
+        )
+    }
+
+    pub(in crate::plan) fn node_expires(name: &NodeName, claim: &str, at: Timestamp) -> Self {
+        Self::new(
+            Reason::NodeExpires,
+            format!("Node {name}"),
+            format!(
+                "NodeClaim {claim} expires at {at:.0}, and Karpenter then drains and removes the node whatever is annotated: begin early enough, or raise expireAfter of its NodePool in time for the next nodes"
+            ),
         )
     }
 }

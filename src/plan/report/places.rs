@@ -2,7 +2,7 @@
 
 use crate::api::keys;
 use crate::api::status::Reason;
-use crate::world::{NodeClaim, PodRef};
+use crate::world::{NodeClaim, PodRef, Volume};
 
 use super::Finding;
 
@@ -45,6 +45,71 @@ impl Finding {
             Reason::CapacityUnavailable,
             format!("Pod {pod}"),
             format!("no place for it within replacement.timeoutSeconds: {scheduler}{provider}"),
+        )
+    }
+
+    pub(in crate::plan) fn node_local_volume(pod: &PodRef, claim: &str, volume: &Volume) -> Self {
+        Self::new(
+            Reason::NodeLocalVolume,
+            format!("PersistentVolumeClaim {}/{claim}", pod.namespace),
+            format!(
+                "its volume {} is on a selected node and no other node can use it, so pod {} could not run elsewhere: copy what is in it to another volume, or, where its owner makes the data again, delete the claim and the pod by hand; or keep the pod with a rule of strategy Skip",
+                volume.name, pod.name
+            ),
+        )
+    }
+
+    /// `lacking` are requirements in words.
+    pub(in crate::plan) fn no_node_has(pod: &PodRef, lacking: &[String], pools: bool) -> Self {
+        let nor = if pools {
+            ", and no NodePool could make such a node"
+        } else {
+            ""
+        };
+        Self::new(
+            Reason::NoFeasibleNode,
+            format!("Pod {pod}"),
+            format!(
+                "by its node selector, its required affinity or its volumes it needs {}, which no open node has but those to be emptied{nor}: change what the pod asks for, or give the label to other nodes or to a NodePool",
+                lacking.join(" and ")
+            ),
+        )
+    }
+
+    /// `taint` is one that it does not tolerate.
+    pub(in crate::plan) fn no_node_admits(pod: &PodRef, taint: &str) -> Self {
+        Self::new(
+            Reason::NoFeasibleNode,
+            format!("Pod {pod}"),
+            format!(
+                "each other node and NodePool that it could run on has a taint that it does not tolerate, such as {taint}: give it the toleration, or have nodes without the taint"
+            ),
+        )
+    }
+
+    pub(in crate::plan) fn node_pool_limit(
+        pools: &str,
+        resource: &str,
+        needed: &str,
+        left: &str,
+    ) -> Self {
+        Self::new(
+            Reason::NodePoolLimit,
+            format!("NodePool {pools}"),
+            format!(
+                "pods that only its new nodes could take ask for {needed} of {resource}, and spec.limits leaves {left}: raise the limit for the time of the relocation, or lower spec.batchSize"
+            ),
+        )
+    }
+
+    pub(in crate::plan) fn devices(pod: &PodRef, claims: &[String]) -> Self {
+        Self::new(
+            Reason::Unsupported,
+            format!("Pod {pod}"),
+            format!(
+                "it has devices by dynamic resource allocation ({}), and a placeholder can't keep such for it: have room for it and choose replacement.strategy None, or leave it with a rule of strategy Wait or Skip",
+                claims.join(", ")
+            ),
         )
     }
 }

@@ -2,8 +2,10 @@
 //! object is left out when it has no identity.
 
 mod admission;
+mod karpenter;
 mod managed;
 mod other;
+mod storage;
 
 use std::collections::BTreeMap;
 
@@ -11,20 +13,20 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self as meta, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::core::{DynamicObject, Selector};
-use serde_json::Value;
+use kube::core::Selector;
 
 use super::{
-    Attachment, Budget, ClaimValue, DaemonSet, Deployment, Detached, Marks, Node, NodeClaim,
-    NodeName, NodePool, OwnerReference, PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy,
-    SetUpdate, Shape, StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
+    Budget, ClaimValue, DaemonSet, Deployment, Detached, Marks, Node, NodeName, OwnerReference,
+    PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy, SetUpdate, Shape, StatefulSet,
+    SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
 };
 use crate::api::keys;
 pub use admission::{mutating_webhooks, service, validating_webhooks};
+pub use karpenter::{node_claim, node_pool};
 pub use other::other_owner;
+pub use storage::{attachment, storage_class, volume, volume_claim};
 
 /// An object that has an identity: everything read from an API server has.
 fn identity(meta: &ObjectMeta) -> Option<(String, Uid)> {
@@ -97,6 +99,11 @@ pub fn node(object: &core::Node) -> Option<Node> {
         uid,
         resource_version: object.metadata.resource_version.clone()?,
         labels: object.metadata.labels.clone().unwrap_or_default(),
+        taints: object
+            .spec
+            .as_ref()
+            .and_then(|s| s.taints.clone())
+            .unwrap_or_default(),
         unschedulable: object
             .spec
             .as_ref()
@@ -129,6 +136,7 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
     };
     let terminating = meta.deletion_timestamp.is_some();
     let ready = condition("Ready").filter(|c| c.status == "True");
+    let claims = storage::mounted(&name, spec);
     let owned_by_node = meta
         .owner_references
         .iter()
@@ -161,11 +169,7 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
         created: time(meta.creation_timestamp.as_ref()),
         controller: controller(meta),
         mirror: owned_by_node && annotation(meta, "kubernetes.io/config.mirror").is_some(),
-        persistent: spec
-            .volumes
-            .iter()
-            .flatten()
-            .any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some()),
+        claims,
         empty_dirs: spec
             .volumes
             .iter()
@@ -260,6 +264,27 @@ fn shape(spec: &core::PodSpec) -> Shape {
             }),
         tolerations: spec.tolerations.clone().unwrap_or_default(),
         scheduler_name: spec.scheduler_name.clone(),
+        repels: spec
+            .affinity
+            .as_ref()
+            .and_then(|a| a.pod_anti_affinity.as_ref())
+            .and_then(|a| {
+                a.required_during_scheduling_ignored_during_execution
+                    .clone()
+            })
+            .unwrap_or_default(),
+        host_ports: spec.containers.iter().any(|c| {
+            let ports = c.ports.iter().flatten();
+            ports
+                .into_iter()
+                .any(|p| p.host_port.is_some_and(|port| port > 0))
+        }),
+        devices: spec
+            .resource_claims
+            .iter()
+            .flatten()
+            .map(|claim| claim.name.clone())
+            .collect(),
     }
 }
 
@@ -456,68 +481,10 @@ pub fn budget(object: &PodDisruptionBudget) -> Option<Budget> {
     })
 }
 
-/// A volume attachment.
-#[must_use]
-pub fn attachment(object: &VolumeAttachment) -> Option<Attachment> {
-    let (name, uid) = identity(&object.metadata)?;
-    Some(Attachment {
-        name,
-        uid,
-        node: object.spec.node_name.as_str().into(),
-        volume: object.spec.source.persistent_volume_name.clone(),
-    })
-}
-
-/// A Karpenter `NodeClaim`.
-#[must_use]
-pub fn node_claim(object: &DynamicObject) -> Option<NodeClaim> {
-    let (name, uid) = identity(&object.metadata)?;
-    let conditions = object
-        .data
-        .pointer("/status/conditions")
-        .and_then(Value::as_array);
-    let condition = |kind: &str, status: &str| {
-        conditions.and_then(|list| {
-            list.iter().find(|c| {
-                c.get("type").and_then(Value::as_str) == Some(kind)
-                    && c.get("status").and_then(Value::as_str) == Some(status)
-            })
-        })
-    };
-    let text = |c: &Value, field: &str| {
-        c.get(field)
-            .and_then(Value::as_str)
-            .filter(|t| !t.is_empty())
-            .map(str::to_owned)
-    };
-    Some(NodeClaim {
-        name,
-        uid,
-        node: object
-            .data
-            .pointer("/status/nodeName")
-            .and_then(Value::as_str)
-            .filter(|n| !n.is_empty())
-            .map(NodeName::from),
-        drifted: condition("Drifted", "True").is_some(),
-        deleting: object.metadata.deletion_timestamp.is_some(),
-        message: condition("Launched", "False")
-            .or_else(|| condition("Launched", "Unknown"))
-            .and_then(|c| text(c, "message")),
-    })
-}
-
-/// A Karpenter `NodePool`.
-#[must_use]
-pub fn node_pool(object: &DynamicObject) -> Option<NodePool> {
-    let (name, uid) = identity(&object.metadata)?;
-    Some(NodePool { name, uid })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn percentages_round_as_the_deployment_controller_rounds() {

@@ -1,0 +1,81 @@
+//! Pods that may not be near each other: their required anti-affinity, as their placeholders have it. Pure.
+
+use k8s_openapi::api::core::v1::PodAffinityTerm;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt};
+
+use crate::api::keys;
+use crate::world::Pod;
+
+use super::fits::HOSTNAME;
+use super::scene::Work;
+
+/// What the placeholder of the pod keeps away from.
+///
+/// It has none of the pod's labels, so that no budget, service or selector takes it for one. What keeps the pod away from its own kind
+/// keeps the placeholders of its workload away from each other, by a label of ours; and each keeps away from the pods themselves as the
+/// pod does. But in a zone, or anything else larger than a node, the pods that have yet to leave would be in the way until they have left:
+/// there placeholders only keep away from each other.
+pub(super) fn repels(work: &Work<'_>, pod: &Pod) -> Vec<PodAffinityTerm> {
+    let mut all: Vec<PodAffinityTerm> = Vec::new();
+    let mut add = |term: PodAffinityTerm| {
+        if !all.contains(&term) {
+            all.push(term);
+        }
+    };
+    for term in &pod.shape.repels {
+        let own_kind = repels_itself(term, pod);
+        if own_kind {
+            add(among_placeholders(work, &term.topology_key));
+        }
+        if !own_kind || term.topology_key == HOSTNAME {
+            add(of_the_pod(term, pod));
+        }
+    }
+    // The port of a node is for one of them.
+    if pod.shape.host_ports {
+        add(among_placeholders(work, HOSTNAME));
+    }
+    all
+}
+
+fn repels_itself(term: &PodAffinityTerm, pod: &Pod) -> bool {
+    let named = term.namespaces.iter().flatten();
+    let mut named = named.peekable();
+    let own_namespace = if named.peek().is_none() {
+        // Without a namespace selector it is the pod's own; what one selects is not known, and its own is the likely one.
+        true
+    } else {
+        named.any(|n| *n == pod.reference.namespace) || term.namespace_selector.is_some()
+    };
+    let selector = term.label_selector.clone();
+    let selector = selector.map(Selector::try_from).and_then(Result::ok);
+    own_namespace && selector.is_some_and(|s| s.matches(&pod.labels))
+}
+
+fn among_placeholders(work: &Work<'_>, topology: &str) -> PodAffinityTerm {
+    let label = (
+        keys::WORKLOAD_UID_LABEL.to_owned(),
+        work.reference.uid.to_string(),
+    );
+    PodAffinityTerm {
+        label_selector: Some(LabelSelector {
+            match_labels: Some([label].into()),
+            match_expressions: None,
+        }),
+        topology_key: topology.to_owned(),
+        ..PodAffinityTerm::default()
+    }
+}
+
+/// The term of the pod, as one of another namespace has it. What `matchLabelKeys` stand for is in the selector already.
+fn of_the_pod(term: &PodAffinityTerm, pod: &Pod) -> PodAffinityTerm {
+    let mut term = term.clone();
+    let unnamed = term.namespaces.as_ref().is_none_or(Vec::is_empty);
+    if unnamed && term.namespace_selector.is_none() {
+        term.namespaces = Some(vec![pod.reference.namespace.clone()]);
+    }
+    term.match_label_keys = None;
+    term.mismatch_label_keys = None;
+    term
+}
