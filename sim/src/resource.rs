@@ -191,9 +191,9 @@ impl Resource {
             Self::DaemonSets => Kind::DaemonSet,
             Self::Budgets => Kind::PodDisruptionBudget,
             Self::Attachments => Kind::VolumeAttachment,
+            Self::VolumeClaims => Kind::PersistentVolumeClaim,
             Self::Relocations => Kind::NodeRelocation,
             Self::NodePools
-            | Self::VolumeClaims
             | Self::Volumes
             | Self::StorageClasses
             | Self::Jobs

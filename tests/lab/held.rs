@@ -99,7 +99,10 @@ impl<'a> Case<'a> {
         let web = web.requests("1", "64Mi").annotate(DO_NOT_DISRUPT, "true");
         lab.put(&web).await.unwrap();
         self.whole().await;
-        if !self.is_held_in(Stage::Provisioning) {
+        if self.is_held_in(Stage::Provisioning) {
+            // A node that they could run on, were there any room on it: without one nothing would begin.
+            self.node("full", "0", &[room]).await;
+        } else {
             self.spare().await;
         }
         if self.is_held_in(Stage::Draining) {

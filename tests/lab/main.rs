@@ -24,6 +24,7 @@ mod case_owners;
 mod case_quiet;
 mod case_silent;
 mod case_system;
+mod case_volumes;
 mod combos;
 mod crash;
 #[cfg(feature = "crash-test")]

@@ -67,8 +67,13 @@ fn in_lines<'a>(events: impl IntoIterator<Item = &'a AuditEvent>) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn blocked_or_waiting_it_writes_nothing_whatever_goes_on_elsewhere() {
     let world = World::start().await;
-    for (name, cpu) in [("old-1", "4"), ("old-2", "2")] {
-        let node = fixtures::fake_node(name, cpu, &[("room", name)]);
+    // The last is a node that the database could run on, were there any room on it: without one nothing would begin.
+    for (name, cpu, room) in [
+        ("old-1", "4", "old-1"),
+        ("old-2", "2", "old-2"),
+        ("full", "0", "old-2"),
+    ] {
+        let node = fixtures::fake_node(name, cpu, &[("room", room)]);
         world.lab.put(&node).await.unwrap();
     }
     let legacy = fixtures::bare_pod("legacy").on_nodes("room", "old-1");

@@ -44,13 +44,15 @@ pub enum Kind {
     PodDisruptionBudget,
     /// storage.k8s.io/v1 `VolumeAttachment`
     VolumeAttachment,
+    /// v1 `PersistentVolumeClaim`
+    PersistentVolumeClaim,
     /// relocation.sh/v1alpha1 `NodeRelocation`; the CRD may be absent
     NodeRelocation,
 }
 
 impl Kind {
     /// Every kind that is watched.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Pod,
         Self::Node,
         Self::NodeClaim,
@@ -60,6 +62,7 @@ impl Kind {
         Self::DaemonSet,
         Self::PodDisruptionBudget,
         Self::VolumeAttachment,
+        Self::PersistentVolumeClaim,
         Self::NodeRelocation,
     ];
 
@@ -85,6 +88,9 @@ impl Kind {
                 "VolumeAttachment",
                 "volumeattachments",
             ),
+            Self::PersistentVolumeClaim => {
+                ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+            }
             Self::NodeRelocation => (
                 "relocation.sh",
                 "v1alpha1",
@@ -172,10 +178,17 @@ pub enum Detail {
     Workload(Workload),
     /// A `PodDisruptionBudget`.
     Budget(Budget),
-    /// A `VolumeAttachment`: the name of its node.
+    /// A `VolumeAttachment`: the names of its node and its volume.
     Attachment {
         /// `spec.nodeName`.
         node: String,
+        /// `spec.source.persistentVolumeName`; empty for an inline volume.
+        volume: String,
+    },
+    /// A `PersistentVolumeClaim`: the name of its volume.
+    VolumeClaim {
+        /// `spec.volumeName`; empty until it is bound.
+        volume: String,
     },
     /// A `NodeRelocation`: raw spec and status.
     Relocation {
@@ -201,6 +214,8 @@ pub struct Pod {
     pub node_selector: BTreeMap<String, String>,
     /// `spec.tolerations`, raw.
     pub tolerations: Value,
+    /// The names of its `PersistentVolumeClaims`, those of generic ephemeral volumes included.
+    pub claims: Vec<String>,
 }
 
 /// What is kept of a node.
@@ -312,12 +327,13 @@ impl Object {
             ..
         } = raw.metadata;
         let terminating = deletion_timestamp.is_some();
+        let name = name.unwrap_or_default();
+        let generation = generation.unwrap_or_default();
         Self {
             kind,
             namespace: namespace.unwrap_or_default(),
-            name: name.unwrap_or_default(),
             uid: Uid(uid.unwrap_or_default()),
-            generation: generation.unwrap_or_default(),
+            generation,
             labels: labels.unwrap_or_default(),
             annotations: annotations.unwrap_or_default(),
             finalizers: finalizers.unwrap_or_default(),
@@ -332,7 +348,8 @@ impl Object {
                 })
                 .collect(),
             terminating,
-            detail: Detail::read(kind, &raw.data, terminating, generation.unwrap_or_default()),
+            detail: Detail::read(kind, &name, &raw.data, terminating, generation),
+            name,
         }
     }
 
@@ -396,7 +413,7 @@ impl fmt::Display for Object {
 }
 
 impl Detail {
-    fn read(kind: Kind, data: &Value, terminating: bool, generation: i64) -> Self {
+    fn read(kind: Kind, name: &str, data: &Value, terminating: bool, generation: i64) -> Self {
         let spec = data.get("spec").cloned().unwrap_or(Value::Null);
         let status = data.get("status").unwrap_or(&Value::Null);
         match kind {
@@ -409,6 +426,7 @@ impl Detail {
                     requests: pod_requests(&spec),
                     node_selector: string_map(spec.get("nodeSelector").unwrap_or(&Value::Null)),
                     tolerations: spec.get("tolerations").cloned().unwrap_or(Value::Null),
+                    claims: claims(&spec, name),
                 })
             }
             Kind::Node => Self::Node(Node {
@@ -438,6 +456,10 @@ impl Detail {
             }),
             Kind::VolumeAttachment => Self::Attachment {
                 node: text(&spec, "/nodeName").to_owned(),
+                volume: text(&spec, "/source/persistentVolumeName").to_owned(),
+            },
+            Kind::PersistentVolumeClaim => Self::VolumeClaim {
+                volume: text(&spec, "/volumeName").to_owned(),
             },
             Kind::NodeRelocation => Self::Relocation {
                 spec,
@@ -445,6 +467,17 @@ impl Detail {
             },
         }
     }
+}
+
+/// The claims that a pod mounts. That of a generic ephemeral volume is called after the pod and the volume.
+fn claims(spec: &Value, pod: &str) -> Vec<String> {
+    let claim = |volume: &Value| match text(volume, "/persistentVolumeClaim/claimName") {
+        "" => volume
+            .get("ephemeral")
+            .map(|_| format!("{pod}-{}", text(volume, "/name"))),
+        name => Some(name.to_owned()),
+    };
+    list(spec, "/volumes").iter().filter_map(claim).collect()
 }
 
 /// As `kubectl rollout status` decides it.

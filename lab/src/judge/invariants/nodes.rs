@@ -1,16 +1,18 @@
 //! Invariants 6, 8 and 11: what happens to nodes. Pure.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::judge::Object;
 use crate::judge::analysis::{Case, What, pods_that_stay};
 use crate::judge::history::{Cause, State};
 use crate::judge::object::{Detail, Kind, Node, Uid};
+use crate::judge::owners::has_to_leave;
 
 /// The claim of a relocation on a node.
 const CLAIMED_BY: &str = "relocation.sh/claimed-by";
 
 /// 6: when we deleted a `NodeClaim` or Node, its node had no pods but those of a `DaemonSet`, mirror and finished ones, and
-/// no `VolumeAttachment`; and where the bodies are known the request named the UID. Never a collection of them.
+/// no `VolumeAttachment` but of volumes of those that stay; and where the bodies are known the request named the UID. Never a collection of them.
 pub(super) fn deleted_only_when_empty(case: &Case) -> Vec<String> {
     let mut out: Vec<String> = case
         .our_requests()
@@ -44,10 +46,7 @@ pub(super) fn deleted_only_when_empty(case: &Case) -> Vec<String> {
                     deed.request
                 ));
             }
-            for attachment in state
-                .all(Kind::VolumeAttachment)
-                .filter(|a| matches!(&a.detail, Detail::Attachment { node: at } if at == node))
-            {
+            for attachment in attached(&state, node) {
                 out.push(format!(
                     "{} was deleted with {attachment}: {}",
                     change.object, deed.request
@@ -57,6 +56,35 @@ pub(super) fn deleted_only_when_empty(case: &Case) -> Vec<String> {
         state.apply(change);
     }
     out
+}
+
+/// Volumes attached to the node, but those of pods that stay on it, which are attached for as long as it is there.
+fn attached<'s>(state: &'s State, node: &str) -> Vec<&'s Object> {
+    let stays = |pod: &&Arc<Object>| {
+        let pod_of_node = pod
+            .pod()
+            .is_some_and(|p| p.node.as_deref() == Some(node) && !p.finished);
+        pod_of_node && !has_to_leave(pod)
+    };
+    let of_pod = |pod: &'s Arc<Object>| {
+        let claims = pod.pod().into_iter().flat_map(|p| &p.claims);
+        claims.filter_map(|claim| {
+            let claim = state.named(Kind::PersistentVolumeClaim, &pod.namespace, claim)?;
+            match &claim.detail {
+                Detail::VolumeClaim { volume } => Some(volume.as_str()),
+                _ => None,
+            }
+        })
+    };
+    let kept: BTreeSet<_> = state
+        .all(Kind::Pod)
+        .filter(stays)
+        .flat_map(of_pod)
+        .filter(|volume| !volume.is_empty())
+        .collect();
+    let is_attached = |a: &&Arc<Object>| matches!(&a.detail, Detail::Attachment { node: at, volume } if at == node && !kept.contains(volume.as_str()));
+    let attachments = state.all(Kind::VolumeAttachment);
+    attachments.filter(is_attached).map(AsRef::as_ref).collect()
 }
 
 /// 8: a node that was cordoned at the start mark is not uncordoned by us, not even for a while.

@@ -135,6 +135,33 @@ fn i6_a_node_with_a_pod_or_a_volume_is_not_deleted() {
 }
 
 #[test]
+fn i6_a_volume_of_a_pod_that_stays_does_not_hold_its_node() {
+    let deleted_with = |claim_of_the_volume: &str| {
+        let mut s = Story::new();
+        s.pod("agent", ("DaemonSet", "agent"), "old-a", true);
+        let claim = json!([{"name": "log", "persistentVolumeClaim": {"claimName": "log"}}]);
+        s.merge(Kind::Pod, "agent", &json!({"spec": {"volumes": claim}}));
+        s.put(
+            Kind::PersistentVolumeClaim,
+            json!({"metadata": {"name": claim_of_the_volume, "namespace": "shop"}, "spec": {"volumeName": "disk"}}),
+        );
+        s.put(
+            Kind::VolumeAttachment,
+            json!({"metadata": {"name": "va"}, "spec": {"nodeName": "old-a", "source": {"persistentVolumeName": "disk"}}}),
+        )
+        .begins();
+        let body = json!({"preconditions": {"uid": "Node:old-a"}});
+        s.at(5.0)
+            .ours("delete nodes old-a", Some(body))
+            .gone(Kind::Node, "old-a");
+        s
+    };
+    held(6, &deleted_with("log"));
+    // Of a pod that has left: it is still being detached.
+    named(6, &deleted_with("data"), &["VolumeAttachment va"]);
+}
+
+#[test]
 fn i6_a_delete_by_name_and_of_a_collection_are_caught() {
     let mut s = Story::new();
     s.begins()
