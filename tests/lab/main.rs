@@ -22,6 +22,7 @@ mod case_budgets;
 mod case_lost;
 mod case_owners;
 mod case_quiet;
+mod case_scaled;
 mod case_silent;
 mod case_system;
 mod case_volumes;

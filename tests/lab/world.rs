@@ -67,7 +67,7 @@ impl World {
         .await
     }
 
-    async fn with(options: LabOptions) -> Self {
+    pub(crate) async fn with(options: LabOptions) -> Self {
         let slot = LABS.acquire().await.unwrap();
         // The bodies of requests are what invariants are judged by.
         let options = LabOptions {
