@@ -1,6 +1,7 @@
 //! How long a plan takes, stage by stage, in a cluster of 1,000 nodes with 10,000 pods that all have to move. `cargo xtask bench plan`.
 //!
-//! A pass plans three times, as the observer asks: which owners to read, which nodes to confirm, what to do. All three are measured.
+//! A pass asks three times: which owners to read, which nodes to confirm, what to do. All three are measured, with a place made for each
+//! pod (`replacement.strategy` Mirror, as by default) and without. The pass that asks for all places at once is measured too.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,8 +45,14 @@ fn main() {
     );
     println!("median of {RUNS} plans, in ms (target for a pass: {TARGET:?})");
     println!("stage          owners_to_read  to_confirm    plan    pass  actions");
-    let mut world = world(nodes);
-    for _ in 0..8 {
+    for strategy in ["None", "Mirror"] {
+        println!("replacement.strategy {strategy}");
+        stages(world(nodes, strategy));
+    }
+}
+
+fn stages(mut world: World) {
+    for _ in 0..12 {
         let [owners, confirm, plan] = [
             median(|| black_box(plan::owners_to_read(&world)).len()),
             median(|| black_box(plan::to_confirm(&world)).len()),
@@ -106,6 +113,7 @@ fn carry_out(world: &mut World, plan: plan::Plan) {
     };
     let cluster = Arc::make_mut(cluster);
     let nodes = Arc::make_mut(&mut cluster.nodes);
+    let count = nodes.len() / 2;
     let pods = Arc::make_mut(&mut cluster.pods);
     for action in plan.actions {
         match action {
@@ -127,25 +135,47 @@ fn carry_out(world: &mut World, plan: plan::Plan) {
                 node.unschedulable = true;
                 node.marks.cordoned_by = Some(ours.clone());
             }
+            Action::CreatePlaceholder(placeholder) => {
+                let number = pods.len();
+                let pod = convert::pod(&parse(json!({
+                    "metadata": {
+                        "name": placeholder.name, "namespace": "relocator-placeholders", "uid": uid("placeholder", number),
+                        "resourceVersion": "1", "creationTimestamp": "2026-12-01T00:00:00Z",
+                        "labels": {
+                            "relocation.sh/pod-uid": placeholder.pod.uid.as_str(),
+                            "relocation.sh/workload-uid": placeholder.workload.uid.as_str(),
+                        },
+                        "ownerReferences": [{
+                            "apiVersion": "relocation.sh/v1alpha1", "kind": "NodeRelocation", "name": ours.name, "uid": ours.uid.as_str(),
+                        }],
+                    },
+                    "spec": {"nodeName": node_name("new", number % count).as_str(), "containers": []},
+                    "status": {"phase": "Running"},
+                })));
+                insert(pods, uid("placeholder", number), pod);
+            }
             _ => {}
         }
     }
 }
 
-fn world(nodes: usize) -> World {
+fn world(nodes: usize, strategy: &str) -> World {
     let relocation: NodeRelocation = parse(json!({
         "apiVersion": "relocation.sh/v1alpha1", "kind": "NodeRelocation",
         "metadata": {"name": "bench", "uid": uid("relocation", 0), "resourceVersion": "1", "generation": 1},
         "spec": {
             "nodes": {"nodePools": ["apps"], "state": "Drifted", "limit": 1000},
-            "replacement": {"strategy": "None"},
+            "replacement": {"strategy": strategy},
             "workloads": {"maxConcurrent": 1000},
         },
     }));
     let now: Timestamp = "2026-12-01T00:00:00Z".parse().unwrap();
     let mut world = World::unseen(relocation, now);
     world.sight = Sight::Known(Arc::new(cluster(nodes)));
-    world.setup = PlaceholderSetup::Unread;
+    world.setup = PlaceholderSetup::Read {
+        namespace: true,
+        priority: Some(relocator::api::keys::PRIORITY),
+    };
     world.fresh = BTreeMap::new();
     world
 }
@@ -194,7 +224,11 @@ fn workloads(cluster: &mut Cluster, nodes: usize) {
         let pod = convert::pod(&parse(json!({
             "metadata": {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": "1",
                 "labels": {"app": app, "team": "payments", "app.kubernetes.io/version": "1"}, "ownerReferences": [owner]},
-            "spec": {"nodeName": node_name("old", place % nodes).as_str(), "containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]},
+            "spec": {"nodeName": node_name("old", place % nodes).as_str(), "containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}],
+                "tolerations": [
+                    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+                    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+                ]},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-01T00:00:00Z"}]},
         })));
         place += 1;

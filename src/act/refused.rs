@@ -98,6 +98,8 @@ fn kind(action: &Action, status: &Status) -> RefusalKind {
         {
             RefusalKind::SeveralBudgets
         }
+        // A webhook chooses the code of its denial: Strimzi's Drain Cleaner takes 500.
+        _ if status.message.contains("denied the request") => RefusalKind::Denied,
         403 if is_admission(&status.message) => RefusalKind::Denied,
         403 => RefusalKind::Forbidden,
         404 | 409 => RefusalKind::Outdated,
@@ -177,6 +179,10 @@ mod tests {
         let webhook = refused(json!({"code": 403, "reason": "Forbidden",
             "message": "admission webhook \"x.y\" denied the request: not now"}));
         assert_eq!(webhook.kind, RefusalKind::Denied);
+        // As Strimzi's Drain Cleaner answers, by ValidatingWebhook.denyRequest.
+        let drain_cleaner = refused(json!({"code": 500,
+            "message": "admission webhook \"strimzi-drain-cleaner.strimzi.io\" denied the request: The pod will be rolled by the Strimzi Cluster Operator"}));
+        assert_eq!(drain_cleaner.kind, RefusalKind::Denied);
     }
 
     #[test]

@@ -83,9 +83,13 @@ pub fn remove_condition(conditions: &mut Vec<Condition>, type_: ConditionType) {
     conditions.retain(|condition| condition.type_ != type_.as_str());
 }
 
-/// Cuts a text to that many bytes, at the border of a character, and shows that it was cut.
-pub(super) fn cut(mut text: String, max_bytes: usize) -> String {
+/// Cuts a text to that many bytes, at the border of a character, and shows that it was cut. Control characters become spaces: in JSON
+/// each takes six bytes, and a person who reads the text in a terminal is not to be surprised.
+pub(crate) fn cut(mut text: String, max_bytes: usize) -> String {
     const MARK: &str = "...";
+    if text.contains(char::is_control) {
+        text = text.replace(char::is_control, " ");
+    }
     if text.len() > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes.saturating_sub(MARK.len())));
         text.push_str(MARK);

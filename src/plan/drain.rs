@@ -101,8 +101,8 @@ fn refilled(scene: &Scene<'_>, selected: &Selected<'_>) -> bool {
 
 /// Volumes that are to be detached from the node as far as the watches have told: while there are some, no fresh read is made in vain.
 fn attached<'a>(scene: &Scene<'a>, selected: &Selected<'_>) -> Vec<&'a Attachment> {
-    let attachments = scene.cluster.attachments.values().map(AsRef::as_ref);
     let node = name(selected.record);
+    let attachments = scene.attachments_of(&node).iter().copied();
     scene.volumes().awaited(&node, attachments, &selected.pods)
 }
 

@@ -1,7 +1,6 @@
 //! The invariants of the design as functions: each says whether one step is allowed now, and if not, what it waits for. Pure.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,6 +8,7 @@ use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
 use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef};
 
+use super::index::Namespace;
 use super::parent::Word;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected, Work};
@@ -46,11 +46,7 @@ pub(super) fn held(scene: &Scene<'_>, node: &Node) -> Result<(), Hold> {
 
 /// The node, or its `NodeClaim`, is being deleted.
 pub(super) fn is_leaving(scene: &Scene<'_>, node: &Node) -> bool {
-    node.deleting
-        || scene
-            .cluster
-            .claim_of(&node.name)
-            .is_some_and(|c| c.deleting)
+    node.deleting || scene.claim_of(&node.name).is_some_and(|c| c.deleting)
 }
 
 /// No selected node is open again, not even one that was emptied already: the scheduler would sooner put a moved pod there, where there is room, than
@@ -227,6 +223,9 @@ pub(super) fn settled(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
 /// The one that leads waits for those that follow it, also where each is a workload of its own under one controller.
 fn followers(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
     let leads = |work: &Work<'_>| work.staying().any(roles::leads);
+    if work.parent.is_none() || !leads(work) {
+        return Ok(());
+    }
     let parent = |work: &Work<'_>| work.parent.map(|parent| parent.owner.uid.clone());
     let follows = |other: &Work<'_>| {
         other.rank == work.rank
@@ -254,8 +253,7 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
     rank::turn(scene, work)?;
     followers(scene, work)?;
     system::turn(scene, work, started)?;
-    let namespace = &work.reference.namespace;
-    let own = scene.pods_of(&work.reference.uid);
+    let own = work.pods();
     let is_own = |pod: &Pod| own.iter().any(|p| p.reference.uid == pod.reference.uid);
     let waits = |shared: String| {
         Err(Hold::Wait(Waiting::Turn {
@@ -264,16 +262,26 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
         }))
     };
     let moving = |pod: &Pod| pod.terminating || (!pod.ready && !pod.finished);
-    for budget in scene.budgets_in(namespace) {
-        if !own.iter().any(|p| budget.covers(p)) {
-            continue;
-        }
-        let covered = scene.pods_in(namespace).filter(|p| budget.covers(p));
-        // Pods that all serve are not enough: one that is gone has yet to come again, and a count that was lowered has yet to take some.
-        if covered.filter(|p| !is_own(p)).any(moving)
-            || others_in_motion(scene, work, budget, started)
-        {
-            return waits(budget.to_string());
+    // All in one namespace, but for an owner that is in none itself.
+    let namespaces: BTreeSet<_> = own.iter().map(|p| p.reference.namespace.as_str()).collect();
+    for namespace in namespaces.into_iter().filter_map(|n| scene.namespace(n)) {
+        for budget in &namespace.budgets {
+            if !own.iter().any(|p| budget.covers(p)) {
+                continue;
+            }
+            let mut covered = namespace.pods.iter().filter(|p| budget.covers(p));
+            // Of those whose owner says nothing that is watched, their pods tell.
+            let begins = |other: &Work<'_>| {
+                started.contains(&other.reference.uid)
+                    && other.pods().iter().any(|p| budget.covers(p))
+            };
+            // Pods that all serve are not enough: one that is gone has yet to come again, and a count that was lowered has yet to take some.
+            if covered.any(|p| moving(p) && !is_own(p))
+                || scene.works.iter().any(begins)
+                || others_in_motion(scene, namespace, work, budget, started)
+            {
+                return waits(budget.to_string());
+            }
         }
     }
     Ok(())
@@ -281,7 +289,13 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Resul
 
 /// Another workload under the budget begins to move, or is about to make or to take away pods: a rollout, a surge, a replica that is
 /// missing, a count that it has not followed yet.
-fn others_in_motion(scene: &Scene<'_>, work: &Work<'_>, budget: &Budget, started: &[Uid]) -> bool {
+fn others_in_motion(
+    scene: &Scene<'_>,
+    namespace: &Namespace<'_>,
+    work: &Work<'_>,
+    budget: &Budget,
+    started: &[Uid],
+) -> bool {
     let other = |reference: &WorkloadRef, labels: &BTreeMap<String, String>| {
         reference.uid != work.reference.uid && budget.selects(&reference.namespace, labels)
     };
@@ -290,29 +304,28 @@ fn others_in_motion(scene: &Scene<'_>, work: &Work<'_>, budget: &Budget, started
         scene.ready_of(&reference.uid) >= replicas as usize
     };
     let begins = |reference: &WorkloadRef| started.contains(&reference.uid);
-    let cluster = scene.cluster;
-    let deployment = |d: &Arc<Deployment>| {
+    let deployment = |d: &&Deployment| {
         let rests = d.surge.is_none()
             && (d.rolled_out() || d.rests_paused())
             && has(&d.reference, d.replicas);
         other(&d.reference, &d.pod_labels) && (begins(&d.reference) || !rests)
     };
-    let set = |r: &Arc<ReplicaSet>| {
+    let set = |r: &&ReplicaSet| {
         let rests = r.observed && r.existing == r.replicas && has(&r.reference, r.replicas);
         other(&r.reference, &r.pod_labels)
             && r.controller.is_none()
             && (begins(&r.reference) || !rests)
     };
-    let stateful = |s: &Arc<StatefulSet>| {
+    let stateful = |s: &&StatefulSet| {
         let rests = s.observed
             && s.rolled_out
             && s.available >= s.replicas
             && has(&s.reference, s.replicas);
         other(&s.reference, &s.pod_labels) && (begins(&s.reference) || !rests)
     };
-    cluster.deployments.values().any(deployment)
-        || cluster.replica_sets.values().any(set)
-        || cluster.stateful_sets.values().any(stateful)
+    namespace.deployments.iter().any(deployment)
+        || namespace.replica_sets.iter().any(set)
+        || namespace.stateful_sets.iter().any(stateful)
 }
 
 /// Invariant 3: every budget of the workload can spare now as many pods as its restart lets be missing.
@@ -322,9 +335,8 @@ pub(super) fn restart_within_budgets(
     missing: u32,
 ) -> Result<(), Hold> {
     let missing = i32::try_from(missing).unwrap_or(i32::MAX);
-    for pod in scene.pods_of(&work.reference.uid) {
-        let budgets = scene.budgets_in(&work.reference.namespace);
-        let mut covering = budgets.filter(|b| b.covers(pod));
+    for pod in work.pods() {
+        let mut covering = scene.budgets_of(pod);
         if let Some(budget) = covering.find(|b| !b.observed || b.disruptions_allowed < missing) {
             if budget.observed && budget.spares_at_most() < missing {
                 return Err(Hold::Block(Finding::budget_never_allows(
@@ -349,10 +361,7 @@ pub(super) fn budget(scene: &Scene<'_>, pod: &Pod) -> Result<(), Hold> {
     if pod.pending {
         return Ok(());
     }
-    let budgets: Vec<_> = scene
-        .budgets_in(&pod.reference.namespace)
-        .filter(|b| b.covers(pod))
-        .collect();
+    let budgets: Vec<_> = scene.budgets_of(pod).collect();
     if budgets.len() > 1 {
         let names: Vec<_> = budgets.iter().map(ToString::to_string).collect();
         return Err(Hold::Block(Finding::several_budgets(

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::bounds::{MAX_WORKLOADS, bytes_of};
+use crate::api::bounds::{MAX_WHY_BYTES, MAX_WORKLOADS, bytes_of};
+use crate::api::conditions::cut;
 use crate::api::status::{MoreWorkloads, NodeRelocationStatus, WorkloadState, WorkloadStatus};
 
 use super::draft::Draft;
@@ -53,7 +54,7 @@ fn record(work: &Work<'_>, choice: Choice) -> WorkloadStatus {
         name: work.reference.name.clone(),
         uid: work.reference.uid.to_string(),
         strategy: choice.strategy,
-        why: choice.why,
+        why: cut(choice.why, MAX_WHY_BYTES),
         pods: number(work.left.len()),
         size: work.size_to_record().map(number),
         order: work.order,

@@ -11,6 +11,7 @@ mod events;
 mod evict;
 mod fits;
 pub mod gates;
+mod index;
 mod listed;
 mod matching;
 mod moving;
@@ -214,7 +215,7 @@ pub fn to_confirm(world: &World) -> Vec<Confirm> {
     if is_over(&world.relocation) || world.relocation.metadata.deletion_timestamp.is_some() {
         return Vec::new();
     }
-    drain::to_confirm(&Scene::new(world, cluster))
+    drain::to_confirm(&Scene::of_nodes(world, cluster))
 }
 
 /// The relocation is waiting for its plan: what placeholders need is to be read.

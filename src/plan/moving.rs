@@ -99,10 +99,7 @@ fn leftover(scene: &Scene<'_>, draft: &mut Draft) {
                     node: node.name.clone(),
                 }),
                 Treatment::Waits { what } => awaited(scene, draft, pod, node, what),
-                Treatment::Moves(_)
-                | Treatment::Stays
-                | Treatment::Skipped
-                | Treatment::Finished => {}
+                Treatment::Moves | Treatment::Stays | Treatment::Skipped | Treatment::Finished => {}
             }
         }
     }

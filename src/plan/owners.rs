@@ -1,6 +1,7 @@
 //! Who makes a pod again: the owner resolved by UID at every level, and which owners have to be read for that. Pure.
 //!
-//! An owner is believed only when an object of the referenced UID is there: a reference by name alone may be stale or forged.
+//! An owner is believed only when an object of the referenced UID is there, and in the same namespace: a reference by name alone may be
+//! stale, and one into another namespace is forged, for an owner makes nothing outside of its own.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +14,12 @@ use crate::world::{
 
 use super::policy::Policy;
 use super::report::Finding;
-use super::scene::Scene;
+use super::scene::{self, Scene};
 use super::{is_over, parent, select};
 
 /// Who makes a pod again.
-pub(super) enum Maker {
-    Workload(WorkloadRef),
+pub(super) enum Maker<'a> {
+    Workload(&'a WorkloadRef),
     /// A Job, which is not looked at more closely than that.
     Job(String),
     /// Nobody: it has no controller, or one that is gone.
@@ -28,30 +29,64 @@ pub(super) enum Maker {
 }
 
 /// The workload that makes the pod again, resolved by UID at every level, if it exists.
-pub(super) fn workload_of(cluster: &Cluster, pod: &Pod) -> Option<WorkloadRef> {
-    let controller = pod.controller.as_ref()?;
-    if let Some(set) = cluster.replica_sets.get(&controller.uid) {
-        return match &set.controller {
-            None => Some(set.reference.clone()),
-            Some(parent) => cluster
-                .deployments
-                .get(&parent.uid)
-                .map(|d| d.reference.clone())
-                .or_else(|| other(cluster, &parent.uid)),
-        };
-    }
-    cluster
-        .stateful_sets
-        .get(&controller.uid)
-        .map(|s| s.reference.clone())
-        .or_else(|| other(cluster, &controller.uid))
+pub(super) fn workload_of<'a>(cluster: &'a Cluster, pod: &Pod) -> Option<&'a WorkloadRef> {
+    let workload = workload_of_controller(cluster, &pod.controller.as_ref()?.uid);
+    workload.filter(|w| owns_in(w, &pod.reference.namespace))
 }
 
-fn other(cluster: &Cluster, uid: &Uid) -> Option<WorkloadRef> {
+/// The workload at the top of the chain that begins with the controller of that UID. Whether it is in the namespace of the pod is not
+/// looked at: see [`owns_in`].
+pub(super) fn workload_of_controller<'a>(
+    cluster: &'a Cluster,
+    controller: &Uid,
+) -> Option<&'a WorkloadRef> {
+    if let Some(set) = cluster.replica_sets.get(controller) {
+        let Some(parent) = &set.controller else {
+            return Some(&set.reference);
+        };
+        let above = match cluster.deployments.get(&parent.uid) {
+            Some(deployment) => Some(&deployment.reference),
+            None => other(cluster, &parent.uid),
+        };
+        return above.filter(|w| owns_in(w, &set.reference.namespace));
+    }
+    match cluster.stateful_sets.get(controller) {
+        Some(set) => Some(&set.reference),
+        None => other(cluster, controller),
+    }
+}
+
+/// What is in a namespace owns nothing in another. Only a custom resource can be in none, and own in all.
+pub(super) fn owns_in(workload: &WorkloadRef, namespace: &str) -> bool {
+    let anywhere = workload.namespace.is_empty() && workload.kind.api_version().is_some();
+    anywhere || workload.namespace == namespace
+}
+
+fn other<'a>(cluster: &'a Cluster, uid: &Uid) -> Option<&'a WorkloadRef> {
     match cluster.owners.get(uid)? {
-        OwnerSight::Found(owner) => Some(owner.reference.clone()),
+        OwnerSight::Found(owner) if !is_bare(&owner.reference) => Some(&owner.reference),
+        OwnerSight::Found(_) => None,
         OwnerSight::Missing | OwnerSight::Unserved(_) | OwnerSight::Failed(_) => None,
     }
+}
+
+/// The controller is a `DaemonSet` that exists beside the pod.
+pub(super) fn is_daemon_set(cluster: &Cluster, pod: &Pod, controller: &OwnerReference) -> bool {
+    let set = cluster.daemon_sets.get(&controller.uid);
+    set.is_some_and(|set| set.namespace == pod.reference.namespace)
+}
+
+/// As [`makes_nothing`].
+fn is_bare(workload: &WorkloadRef) -> bool {
+    workload.kind.api_version() == Some("v1") && workload.kind.to_string() != CORE_OWNER
+}
+
+/// The one kind of the core API that makes pods.
+const CORE_OWNER: &str = "ReplicationController";
+
+/// A kind of the core API that makes no pods, such as a Pod or a Node: what it owns goes with it, and is not made again by it.
+pub(super) fn makes_nothing(owner: &OwnerReference) -> bool {
+    owner.api_version == "v1" && owner.kind != CORE_OWNER
 }
 
 /// The owner reference at the top of the chain, as far as the chain can be followed: that of the pod, or of the `ReplicaSet` in between.
@@ -70,7 +105,7 @@ pub(super) fn kind_of<'a>(cluster: &'a Cluster, pod: &'a Pod) -> &'a str {
 }
 
 /// Who makes the pod again.
-pub(super) fn maker(cluster: &Cluster, pod: &Pod) -> Maker {
+pub(super) fn maker<'a>(cluster: &'a Cluster, pod: &Pod) -> Maker<'a> {
     if let Some(workload) = workload_of(cluster, pod) {
         return Maker::Workload(workload);
     }
@@ -80,6 +115,9 @@ pub(super) fn maker(cluster: &Cluster, pod: &Pod) -> Maker {
     let named = format!("{} {}/{}", owner.kind, pod.reference.namespace, owner.name);
     if is_apps(owner) {
         return Maker::Nobody(Finding::owner_missing(&pod.reference, &named));
+    }
+    if makes_nothing(owner) {
+        return Maker::Nobody(Finding::owner_makes_nothing(&pod.reference, &named));
     }
     match cluster.owners.get(&owner.uid) {
         Some(OwnerSight::Missing) => Maker::Nobody(Finding::owner_missing(&pod.reference, &named)),
@@ -125,7 +163,7 @@ pub fn owners_to_read(world: &World) -> Vec<OwnerQuery> {
     if is_over(&world.relocation) || world.relocation.metadata.deletion_timestamp.is_some() {
         return Vec::new();
     }
-    let scene = Scene::new(world, cluster);
+    let scene = Scene::of_nodes(world, cluster);
     let mut seen = BTreeSet::new();
     let mut queries = Vec::new();
     for pod in on_nodes(&scene) {
@@ -136,6 +174,7 @@ pub fn owners_to_read(world: &World) -> Vec<OwnerQuery> {
             continue;
         };
         let watched = is_apps(owner)
+            || makes_nothing(owner)
             || cluster.replica_sets.contains_key(&owner.uid)
             || cluster.stateful_sets.contains_key(&owner.uid)
             || cluster.daemon_sets.contains_key(&owner.uid);
@@ -146,7 +185,7 @@ pub fn owners_to_read(world: &World) -> Vec<OwnerQuery> {
             });
         }
     }
-    for (namespace, parent) in parents_to_read(&scene) {
+    for (namespace, parent) in parents_to_read(world, &scene) {
         if seen.insert(parent.uid.clone()) {
             queries.push(OwnerQuery {
                 namespace,
@@ -155,21 +194,18 @@ pub fn owners_to_read(world: &World) -> Vec<OwnerQuery> {
         }
     }
     // Those whose pods have all left are still waited for.
-    for work in scene
-        .works
-        .iter()
-        .filter(|w| w.state() != WorkloadState::Moved)
-    {
-        if let WorkloadKind::Other { api_version, kind } = &work.reference.kind
-            && seen.insert(work.reference.uid.clone())
+    for record in scene.records().filter(|r| r.state != WorkloadState::Moved) {
+        if let Some(workload) = scene::reference(record)
+            && let WorkloadKind::Other { api_version, kind } = &workload.kind
+            && seen.insert(workload.uid.clone())
         {
             queries.push(OwnerQuery {
-                namespace: work.reference.namespace.clone(),
+                namespace: workload.namespace.clone(),
                 owner: OwnerReference {
                     api_version: api_version.clone(),
                     kind: kind.clone(),
-                    name: work.reference.name.clone(),
-                    uid: work.reference.uid.clone(),
+                    name: workload.name.clone(),
+                    uid: workload.uid.clone(),
                 },
             });
         }
@@ -179,20 +215,29 @@ pub fn owners_to_read(world: &World) -> Vec<OwnerQuery> {
 
 /// The controllers above workloads that would be moved, and later of those whose next step their word decides: what is whole by
 /// itself and has not moved.
-fn parents_to_read<'a>(scene: &Scene<'a>) -> Vec<(String, &'a OwnerReference)> {
+fn parents_to_read<'a>(world: &'a World, scene: &Scene<'a>) -> Vec<(String, &'a OwnerReference)> {
+    let cluster = scene.cluster;
     let mut parents = Vec::new();
+    // Most clusters have none, and need not be looked at closer.
+    let deployments = cluster.deployments.values().map(|d| &d.controller);
+    let mut all = deployments.chain(cluster.stateful_sets.values().map(|s| &s.controller));
+    if all.all(Option::is_none) {
+        return parents;
+    }
     let mut read = |workload: &WorkloadRef| {
-        if let Some(parent) = parent::of(scene.cluster, workload) {
+        if let Some(parent) = parent::of(cluster, workload) {
             parents.push((workload.namespace.clone(), parent.owner));
         }
     };
     if scene.nodes.is_empty() {
         for pod in on_nodes(scene) {
-            if let Some(workload) = workload_of(scene.cluster, pod) {
-                read(&workload);
+            if let Some(workload) = workload_of(cluster, pod) {
+                read(workload);
             }
         }
+        return parents;
     }
+    let scene = Scene::new(world, cluster);
     for work in scene.works.iter().filter(|w| !w.has_moved()) {
         if work.whole_itself() {
             read(&work.reference);

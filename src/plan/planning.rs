@@ -1,11 +1,13 @@
 //! Stage Planning: finds everything that can be known to fail, before anything is touched. Pure; writes nothing but status.
 
+use std::collections::HashMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::keys;
 use crate::api::relocation::{Mode, ReplacementStrategy};
 use crate::api::status::{NodeClaimRef, NodeStatus, Stage};
-use crate::world::{Node, PlaceholderSetup};
+use crate::world::{NodeName, PlaceholderSetup};
 
 use super::draft::Draft;
 use super::preflight::{self, Outline};
@@ -41,7 +43,7 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
     }
     let refused: Vec<_> = nodes
         .iter()
-        .filter_map(|n| select::refusal(scene.cluster, n, &scene.claim))
+        .filter_map(|n| select::refusal(scene, n))
         .collect();
     if !refused.is_empty() {
         draft.blockers.extend(refused);
@@ -65,7 +67,8 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
     };
     preflight::check(scene, draft, &outline);
     setup(scene, draft);
-    show(scene, draft, &nodes, chosen);
+    show(scene, draft, &outline);
+    listed::start(draft, chosen);
     if !draft.blockers.is_empty() || scene.spec.suspend {
         return;
     }
@@ -139,29 +142,26 @@ fn setup(scene: &Scene<'_>, draft: &mut Draft) {
 }
 
 /// Records what would be done. It is a plan only, made anew in each pass, until the start.
-fn show(scene: &Scene<'_>, draft: &mut Draft, nodes: &[&Node], chosen: Vec<(&Work<'_>, Choice)>) {
-    draft.status.nodes = nodes
+fn show(scene: &Scene<'_>, draft: &mut Draft, outline: &Outline<'_, '_>) {
+    let mut left: HashMap<&NodeName, u32> = HashMap::new();
+    for node in outline.pods_left().filter_map(|pod| pod.node.as_ref()) {
+        *left.entry(node).or_default() += 1;
+    }
+    draft.status.nodes = outline
+        .nodes
         .iter()
         .map(|node| NodeStatus {
             name: node.name.to_string(),
             uid: node.uid.to_string(),
-            node_claim: scene.cluster.claim_of(&node.name).map(|c| NodeClaimRef {
+            node_claim: scene.claim_of(&node.name).map(|c| NodeClaimRef {
                 name: c.name.clone(),
                 uid: c.uid.to_string(),
             }),
             stage: Stage::Planning,
-            pods_left: u32::try_from(
-                scene
-                    .classified(node)
-                    .iter()
-                    .filter(|(_, t)| t.counts())
-                    .count(),
-            )
-            .unwrap_or(u32::MAX),
+            pods_left: left.get(&node.name).copied().unwrap_or_default(),
             was_unschedulable: false,
         })
         .collect();
-    listed::start(draft, chosen);
 }
 
 /// Freezes what is meant. The finalizer comes first: from then on a deletion of the relocation restores before it is carried out.

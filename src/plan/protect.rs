@@ -70,45 +70,28 @@ fn may_protect(node: &Node) -> bool {
 ///
 /// Called in every stage while pods are left, so that pods born meanwhile are covered.
 pub(super) fn pods(scene: &Scene<'_>, draft: &mut Draft) -> usize {
-    let unprotected: Vec<_> = scene
-        .nodes
-        .iter()
-        .flat_map(|n| &n.pods)
-        .filter(|(pod, treatment)| {
-            !pod.terminating
-                && pod.marks.do_not_disrupt.is_none()
-                && is_chosen(scene, pod, treatment)
-        })
-        .collect();
-    for (pod, _) in &unprotected {
-        draft.act(Action::ProtectPod { pod: (*pod).into() });
-    }
-    unprotected.len()
-}
-
-fn is_chosen(scene: &Scene<'_>, pod: &Pod, treatment: &Treatment) -> bool {
-    if !treatment.counts() || *treatment == Treatment::GivesWay {
-        return false;
-    }
-    match scene.spec.protection.pods {
+    let protection = &scene.spec.protection;
+    let selector = protection.selector.clone();
+    let selector = selector.map(Selector::try_from).and_then(Result::ok);
+    let is_chosen = |pod: &Pod| match protection.pods {
         ProtectedPods::None => false,
         ProtectedPods::All => true,
         ProtectedPods::Stateful => {
-            let selected = scene
-                .spec
-                .protection
-                .selector
-                .clone()
-                .map(Selector::try_from)
-                .and_then(Result::ok);
+            let owner = pod.controller.as_ref();
             !pod.claims.is_empty()
-                || pod
-                    .controller
-                    .as_ref()
-                    .is_some_and(|c| c.kind == "StatefulSet")
-                || selected.is_some_and(|s| s.matches(&pod.labels))
+                || owner.is_some_and(|c| c.kind == "StatefulSet")
+                || selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
+        }
+    };
+    let mut unprotected = 0;
+    for (pod, treatment) in scene.nodes.iter().flat_map(|n| &n.pods) {
+        let stays = !treatment.counts() || *treatment == Treatment::GivesWay;
+        if !pod.terminating && pod.marks.do_not_disrupt.is_none() && !stays && is_chosen(pod) {
+            unprotected += 1;
+            draft.act(Action::ProtectPod { pod: (*pod).into() });
         }
     }
+    unprotected
 }
 
 /// Records which nodes were cordoned before us; the cordon itself names the version of the node that this was read from.

@@ -71,6 +71,7 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
 fn late<'a>(scene: &Scene<'a>) -> Vec<&'a Pod> {
     let mut late: Vec<_> = scene
         .placeholders
+        .all
         .iter()
         .copied()
         .filter(|p| !p.terminating && !p.finished && !gates::is_placed(scene, p))
@@ -126,7 +127,7 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
     };
     let mut create = Vec::new();
     let mut surplus = false;
-    for placeholder in &scene.placeholders {
+    for placeholder in &scene.placeholders.all {
         let useless = placeholder.finished || gates::is_lost(scene, placeholder);
         if useless && !placeholder.terminating {
             draft.restore(Restore::DeletePlaceholder {
@@ -170,9 +171,10 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
         // One that is on its way out still has the name that the next one is to have.
         let mut without: Vec<_> = work
             .staying()
-            .filter(|pod| !scene.placeholders.iter().any(|p| stands_for(p, pod)))
+            .filter(|pod| !scene.placeholders.has_one_for(pod))
             .collect();
-        without.sort_by_key(|pod| !matched.without.contains(pod));
+        let lacks = |pod: &Pod| matched.without.iter().any(|p| std::ptr::eq(*p, pod));
+        without.sort_by_cached_key(|pod| !lacks(pod));
         let without = without.into_iter();
         create.extend(
             without
@@ -227,12 +229,7 @@ fn protect_new(scene: &Scene<'_>, draft: &mut Draft) -> u32 {
             && protect::is_karpenters(node)
             && node.marks.do_not_disrupt.is_none()
             && !node.deleting;
-        if wanted
-            && scene
-                .placeholders
-                .iter()
-                .any(|p| p.node.as_ref() == Some(&node.name))
-        {
+        if wanted && scene.placeholders.is_on(&node.name) {
             draft.act(Action::ProtectNode {
                 node: node.as_ref().into(),
             });

@@ -74,6 +74,9 @@ impl Draft {
 
     /// Takes out the actions that the API server asked us not to repeat yet, and says why they wait. Returns when the first is due.
     fn hold_back(&mut self, world: &World) -> Option<Timestamp> {
+        if world.refusals.is_empty() {
+            return None;
+        }
         let mut due: Option<Timestamp> = None;
         let (blockers, waits) = (&mut self.blockers, &mut self.waits);
         self.actions.retain(|action| {
@@ -230,10 +233,10 @@ impl Draft {
     }
 
     fn record_blocked(&mut self, world: &World) {
-        let first = self.status.blockers.first();
-        let (reason, first) = first
-            .map(|b| (b.reason.as_str(), format!("{}: {}", b.object, b.message)))
-            .unwrap_or_default();
+        let listed = self.status.blockers.first();
+        let listed = listed.map(|b| (b.reason.as_str(), format!("{}: {}", b.object, b.message)));
+        // There may be no room for any, but a reason there has to be.
+        let (reason, first) = listed.unwrap_or_else(|| (Stage::Blocked.as_str(), String::new()));
         let message = match self.blockers.len().saturating_sub(1) {
             0 => first,
             more => format!("{first}; and {more} more in status.blockers"),

@@ -72,7 +72,7 @@ pub(super) fn stateful_set(
     if is_undone(work, set.generation) {
         return Err(Hold::Block(Finding::restart_reverted(&work.reference)));
     }
-    let changed = rolling::set_cannot_restart(scene.cluster, set, work).is_some();
+    let changed = rolling::set_cannot_restart(scene, set, work).is_some();
     if changed || work.staying().any(|p| !p.ready) {
         return evict::step(scene, draft, work, slots);
     }
@@ -111,7 +111,7 @@ pub(super) fn rollout(
         return Err(Hold::Block(Finding::rollout_paused(&owner.reference)));
     }
     let now = scene.world.now;
-    let changed = rolling::rollout_cannot_restart(scene.cluster, rollout, work, now).is_some();
+    let changed = rolling::rollout_cannot_restart(scene, rollout, work, now).is_some();
     if changed || work.staying().any(|p| !p.ready) {
         return evict::step(scene, draft, work, slots);
     }

@@ -6,6 +6,7 @@ use crate::api::status::Stage;
 use crate::world::{ActionKey, ClaimValue, Cluster, Pod, PodRef, Uid, WorkloadRef};
 
 use super::draft::Draft;
+use super::index::Index;
 use super::report::Waiting;
 use super::scene::Scene;
 use super::{Action, NodeHandle, PodHandle, surge};
@@ -166,6 +167,7 @@ pub(super) fn removal<'a>(cluster: &'a Cluster, of: &Uid, uncordon: bool) -> Rem
         chosen_from: Vec::new(),
         seen: 0,
     };
+    let index = Index::new(cluster);
     let ours = |mark: &Option<ClaimValue>| mark.as_ref().is_some_and(|m| m.uid == *of);
     for placeholder in cluster.pods.values().filter(|p| {
         p.placeholder
@@ -190,7 +192,7 @@ pub(super) fn removal<'a>(cluster: &'a Cluster, of: &Uid, uncordon: bool) -> Rem
         }
         // A node that is on its way out may stay so for as long as a pod wants: the marks go, but to open it again would only invite pods
         // to die with it.
-        let leaving = node.deleting || cluster.claim_of(&node.name).is_some_and(|c| c.deleting);
+        let leaving = node.deleting || index.claim_of(&node.name).is_some_and(|c| c.deleting);
         removal.seen += 1;
         removal.restores.push(Restore::ReleaseNode {
             node: node.as_ref().into(),

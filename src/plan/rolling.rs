@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::api::relocation::WorkloadStrategy;
 use crate::api::status::MoveStrategy;
-use crate::world::{Cluster, OtherOwner, Rollout, SetUpdate, StatefulSet};
+use crate::world::{OtherOwner, Rollout, SetUpdate, StatefulSet};
 
 use super::policy::Asked;
 use super::report::Finding;
@@ -23,7 +23,7 @@ pub(super) fn stateful_set(
     if asked.strategy != WorkloadStrategy::RolloutRestart {
         return choice(MoveStrategy::Evict, format!("a StatefulSet: {one_by_one}"));
     }
-    if let Some(why) = set_cannot_restart(scene.cluster, set, work) {
+    if let Some(why) = set_cannot_restart(scene, set, work) {
         return choice(
             MoveStrategy::Evict,
             format!("{asked}, but {why}: {one_by_one}"),
@@ -46,7 +46,7 @@ pub(super) fn stateful_set(
 
 /// Why a `StatefulSet` is not restarted.
 pub(super) fn set_cannot_restart(
-    cluster: &Cluster,
+    scene: &Scene<'_>,
     set: &StatefulSet,
     work: &Work<'_>,
 ) -> Option<String> {
@@ -74,14 +74,14 @@ pub(super) fn set_cannot_restart(
         }
         SetUpdate::RollingUpdate { .. } => {}
     }
-    budget_in_the_way(cluster, work, 1)
+    budget_in_the_way(scene, work, 1)
 }
 
 /// A budget of the pods that could never spare so many: a rollout does not ask budgets.
-fn budget_in_the_way(cluster: &Cluster, work: &Work<'_>, missing: i32) -> Option<String> {
+fn budget_in_the_way(scene: &Scene<'_>, work: &Work<'_>, missing: i32) -> Option<String> {
     work.left
         .iter()
-        .flat_map(|pod| cluster.budgets_of(pod))
+        .flat_map(|pod| scene.budgets_of(pod))
         .find(|budget| budget.observed && budget.spares_at_most() < missing)
         .map(|budget| {
             format!("a restart would take more pods away at once than {budget} ever allows")
@@ -104,20 +104,18 @@ pub(super) fn rollout(
         return Ok(choice(MoveStrategy::Evict, why));
     }
     let now = scene.world.now;
-    Ok(
-        match rollout_cannot_restart(scene.cluster, rollout, work, now) {
-            Some(why) => choice(MoveStrategy::Evict, format!("{asked}, but {why}")),
-            None => choice(
-                MoveStrategy::RolloutRestart,
-                format!("{asked}: by spec.restartAt, its template untouched"),
-            ),
-        },
-    )
+    Ok(match rollout_cannot_restart(scene, rollout, work, now) {
+        Some(why) => choice(MoveStrategy::Evict, format!("{asked}, but {why}")),
+        None => choice(
+            MoveStrategy::RolloutRestart,
+            format!("{asked}: by spec.restartAt, its template untouched"),
+        ),
+    })
 }
 
 /// Why a Rollout is not restarted.
 pub(super) fn rollout_cannot_restart(
-    cluster: &Cluster,
+    scene: &Scene<'_>,
     rollout: &Rollout,
     work: &Work<'_>,
     now: Timestamp,
@@ -129,5 +127,5 @@ pub(super) fn rollout_cannot_restart(
         return Some("the cluster lives on it, so its pods move one at a time".into());
     }
     let missing = i32::try_from(rollout.max_unavailable).unwrap_or(i32::MAX);
-    budget_in_the_way(cluster, work, missing)
+    budget_in_the_way(scene, work, missing)
 }

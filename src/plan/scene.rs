@@ -1,15 +1,16 @@
 //! The world arranged around one relocation: its nodes, their pods, the workloads of those, its placeholders. Pure.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use crate::api::relocation::NodeRelocationSpec;
 use crate::api::status::{NodeRelocationStatus, NodeStatus, WorkloadState, WorkloadStatus};
 use crate::world::{
-    Budget, ClaimValue, Cluster, Deployment, Health, Node, NodeName, OtherOwner, OwnerSight, Pod,
-    ReplicaSet, StatefulSet, Uid, Unknown, WorkloadKind, WorkloadRef, World,
+    Attachment, Budget, ClaimValue, Cluster, Deployment, Health, Node, NodeClaim, NodeName,
+    OtherOwner, OwnerSight, Pod, ReplicaSet, StatefulSet, Uid, Unknown, WorkloadKind, WorkloadRef,
+    World,
 };
 
+use super::index::{Index, Namespace, Placeholders};
 use super::owners::workload_of;
 use super::parent::{self, Parent};
 use super::policy::Policy;
@@ -31,15 +32,12 @@ pub(super) struct Scene<'a> {
     /// The selected nodes, as frozen in status.
     pub(super) nodes: Vec<Selected<'a>>,
     pub(super) works: Vec<Work<'a>>,
-    /// Our placeholders.
-    pub(super) placeholders: Vec<&'a Pod>,
-    pods_on: HashMap<&'a NodeName, Vec<&'a Pod>>,
+    pub(super) placeholders: Placeholders<'a>,
+    index: Index<'a>,
     nodes_by_name: HashMap<&'a NodeName, &'a Node>,
-    pods_by_workload: HashMap<Uid, Vec<&'a Pod>>,
-    budgets_by_namespace: HashMap<&'a str, Vec<&'a Budget>>,
+    selected: HashSet<&'a str>,
+    /// The volumes of all pods.
     volumes: Volumes<'a>,
-    /// Counted when first asked for.
-    ready_by_workload: OnceCell<HashMap<Uid, usize>>,
 }
 
 /// A selected node.
@@ -121,6 +119,12 @@ impl<'a> Work<'a> {
             Owner::Nobody | Owner::Gone => 0,
         };
         replicas as usize
+    }
+
+    /// All its pods that have not finished.
+    pub(super) fn pods(&self) -> Vec<&'a Pod> {
+        let lists = [&self.left, &self.elsewhere, &self.ending_elsewhere];
+        lists.into_iter().flatten().copied().collect()
     }
 
     /// The pods that it has, those on their way out not counted.
@@ -248,27 +252,22 @@ impl<'a> Work<'a> {
 }
 
 impl<'a> Scene<'a> {
+    /// Everything.
     pub(super) fn new(world: &'a World, cluster: &'a Cluster) -> Self {
+        let mut scene = Self::of_nodes(world, cluster);
+        let on_selected: Vec<_> = scene.nodes.iter().flat_map(|n| n.pods.iter()).collect();
+        scene.works = scene.arrange(on_selected.into_iter());
+        scene
+    }
+
+    /// The selected nodes and what is on them, without the workloads.
+    pub(super) fn of_nodes(world: &'a World, cluster: &'a Cluster) -> Self {
         let relocation = &world.relocation;
         let uid = Uid::from(relocation.metadata.uid.clone().unwrap_or_default());
         let claim = ClaimValue {
             name: relocation.metadata.name.clone().unwrap_or_default(),
             uid: uid.clone(),
         };
-        let mut pods_on: HashMap<&NodeName, Vec<&Pod>> = HashMap::new();
-        let mut placeholders = Vec::new();
-        for pod in cluster.pods.values() {
-            if pod
-                .placeholder
-                .as_ref()
-                .is_some_and(|p| p.relocation == uid)
-            {
-                placeholders.push(pod.as_ref());
-            }
-            if let Some(node) = &pod.node {
-                pods_on.entry(node).or_default().push(pod);
-            }
-        }
         let (policy, unreadable) = Policy::new(&relocation.spec.workloads);
         let nodes_by_name = cluster
             .nodes
@@ -284,25 +283,15 @@ impl<'a> Scene<'a> {
             claim,
             nodes: Vec::new(),
             works: Vec::new(),
-            placeholders,
-            pods_on,
+            placeholders: Placeholders::new(cluster, &uid),
+            index: Index::new(cluster),
             nodes_by_name,
-            pods_by_workload: HashMap::new(),
-            budgets_by_namespace: HashMap::new(),
+            selected: HashSet::new(),
             volumes: Volumes::new(cluster),
-            ready_by_workload: OnceCell::new(),
         };
-        for budget in cluster.budgets.values() {
-            scene
-                .budgets_by_namespace
-                .entry(&budget.namespace)
-                .or_default()
-                .push(budget);
-        }
-        // Before the start, what status lists is a plan, which is made anew.
-        let status = relocation.status.as_ref();
-        let status = status.filter(|s| s.start_time.is_some());
-        let records = status.map(|s| s.nodes.as_slice()).unwrap_or_default();
+        let records = scene.started().map(|s| s.nodes.as_slice());
+        let records = records.unwrap_or_default();
+        scene.selected = records.iter().map(|r| r.uid.as_str()).collect();
         scene.nodes = records
             .iter()
             .map(|record| {
@@ -317,19 +306,34 @@ impl<'a> Scene<'a> {
                 }
             })
             .collect();
-        let on_selected: Vec<_> = scene.nodes.iter().flat_map(|n| n.pods.iter()).collect();
-        let (works, index) = scene.arrange(status, on_selected.into_iter());
-        scene.works = works;
-        scene.pods_by_workload = index;
         scene
+    }
+
+    /// The status once it has started. Before that, what status lists is a plan, which is made anew.
+    fn started(&self) -> Option<&'a NodeRelocationStatus> {
+        let status = self.world.relocation.status.as_ref();
+        status.filter(|s| s.start_time.is_some())
+    }
+
+    /// The workloads that are listed in status.
+    pub(super) fn records(&self) -> impl Iterator<Item = &'a WorkloadStatus> + use<'a> {
+        let status = self.started();
+        status.map(|s| s.workloads.iter()).unwrap_or_default()
     }
 
     /// The pods that are bound to a node.
     pub(super) fn pods_on_node(&self, node: &NodeName) -> &[&'a Pod] {
-        self.pods_on
-            .get(node)
-            .map(Vec::as_slice)
-            .unwrap_or_default()
+        self.index.pods_on(node)
+    }
+
+    /// As [`Cluster::claim_of`].
+    pub(super) fn claim_of(&self, node: &NodeName) -> Option<&'a NodeClaim> {
+        self.index.claim_of(node)
+    }
+
+    /// The volumes that are attached to a node.
+    pub(super) fn attachments_of(&self, node: &NodeName) -> &[&'a Attachment] {
+        self.index.attachments_of(node)
     }
 
     /// What is to become of a pod on a selected node.
@@ -347,29 +351,22 @@ impl<'a> Scene<'a> {
 
     /// The works of nodes that are not recorded yet.
     pub(super) fn works_of(&self, pods: &[(&'a Pod, Treatment)]) -> Vec<Work<'a>> {
-        self.arrange(None, pods.iter()).0
+        self.arrange(pods.iter())
     }
 
     fn arrange<'b>(
         &self,
-        status: Option<&'a NodeRelocationStatus>,
         on_selected: impl Iterator<Item = &'b (&'a Pod, Treatment)>,
-    ) -> (Vec<Work<'a>>, HashMap<Uid, Vec<&'a Pod>>)
+    ) -> Vec<Work<'a>>
     where
         'a: 'b,
     {
-        let (mut works, index) = works(
-            self.cluster,
-            &self.policy,
-            &self.nodes_by_name,
-            status,
-            on_selected,
-        );
+        let mut works = works(self, on_selected);
         for work in &mut works {
             let mut with_volumes = work.left.iter().filter(|p| !p.claims.is_empty());
             work.volume_for_one = with_volumes.any(|p| self.volumes().for_one_only(p));
         }
-        (works, index)
+        works
     }
 
     /// The volumes of all pods.
@@ -382,154 +379,108 @@ impl<'a> Scene<'a> {
     }
 
     pub(super) fn is_selected(&self, node: &Node) -> bool {
-        self.nodes.iter().any(|s| s.record.uid == node.uid.as_str())
+        self.selected.contains(node.uid.as_str())
     }
 
     /// Our placeholders for a workload that are not on their way out.
     pub(super) fn placeholders_of(&self, workload: &Uid) -> impl Iterator<Item = &'a Pod> {
-        self.placeholders.iter().copied().filter(move |p| {
-            !p.terminating
-                && !p.finished
-                && p.placeholder
-                    .as_ref()
-                    .is_some_and(|l| l.workload == *workload)
-        })
+        self.placeholders.of_workload(workload).iter().copied()
     }
 
-    pub(super) fn budgets_in(&self, namespace: &str) -> impl Iterator<Item = &'a Budget> {
-        self.budgets_by_namespace
-            .get(namespace)
-            .map(Vec::as_slice)
-            .unwrap_or_default()
-            .iter()
-            .copied()
+    pub(super) fn namespace(&self, name: &str) -> Option<&Namespace<'a>> {
+        self.index.namespace(name)
     }
 
-    pub(super) fn pods_in(&self, namespace: &str) -> impl Iterator<Item = &'a Pod> {
-        self.cluster
-            .pods
-            .values()
-            .map(AsRef::as_ref)
-            .filter(move |p| p.reference.namespace == namespace)
+    /// The budgets that cover the pod.
+    pub(super) fn budgets_of(&self, pod: &Pod) -> impl Iterator<Item = &'a Budget> {
+        let namespace = self.index.namespace(&pod.reference.namespace);
+        let budgets = namespace.map(|n| n.budgets.iter().copied());
+        budgets.unwrap_or_default().filter(move |b| b.covers(pod))
     }
 
     /// How many pods of any workload are Ready, as the watch of pods tells.
     pub(super) fn ready_of(&self, workload: &Uid) -> usize {
-        let count = || {
-            let mut ready: HashMap<Uid, usize> = HashMap::new();
-            for pod in self.cluster.pods.values().filter(|p| p.ready) {
-                if let Some(workload) = workload_of(self.cluster, pod) {
-                    *ready.entry(workload.uid).or_default() += 1;
-                }
-            }
-            ready
-        };
-        let ready = self.ready_by_workload.get_or_init(count);
-        ready.get(workload).copied().unwrap_or_default()
-    }
-
-    /// All pods of a workload that is in [`Self::works`].
-    pub(super) fn pods_of(&self, workload: &Uid) -> &[&'a Pod] {
-        self.pods_by_workload
-            .get(workload)
-            .map(Vec::as_slice)
-            .unwrap_or_default()
+        let pods = self.index.pods_of(workload).iter();
+        pods.filter(|p| p.ready).count()
     }
 }
 
 /// The workloads of the pods given and those recorded, in the order of the record, then by name.
 fn works<'a, 'b>(
-    cluster: &'a Cluster,
-    policy: &Policy<'_>,
-    nodes: &HashMap<&NodeName, &Node>,
-    status: Option<&'a NodeRelocationStatus>,
+    scene: &Scene<'a>,
     on_selected: impl Iterator<Item = &'b (&'a Pod, Treatment)>,
-) -> (Vec<Work<'a>>, HashMap<Uid, Vec<&'a Pod>>)
+) -> Vec<Work<'a>>
 where
     'a: 'b,
 {
-    let mut left: BTreeMap<WorkloadRef, Vec<&Pod>> = BTreeMap::new();
-    let mut left_uids = BTreeSet::new();
-    for (pod, treatment) in on_selected {
-        if let Treatment::Moves(workload) = treatment {
-            left.entry(workload.clone()).or_default().push(pod);
-            left_uids.insert(&pod.reference.uid);
+    let cluster = scene.cluster;
+    // By UID, whatever else is recorded of the workload.
+    let mut left: HashMap<&'a Uid, Vec<&'a Pod>> = HashMap::new();
+    let mut order: Vec<(WorkloadRef, Option<&'a WorkloadStatus>)> = Vec::new();
+    let records = scene.records();
+    order.extend(records.filter_map(|r| Some((reference(r)?, Some(r)))));
+    let listed: HashSet<&str> = scene.records().map(|r| r.uid.as_str()).collect();
+    let mut unlisted = Vec::new();
+    let mut is_left: HashSet<*const Pod> = HashSet::new();
+    for (pod, _) in on_selected.filter(|(_, treatment)| treatment.moves()) {
+        let workload = workload_of(cluster, pod);
+        let uid = workload.map_or(&pod.reference.uid, |w| &w.uid);
+        let pods = left.entry(uid).or_default();
+        if pods.is_empty() && !listed.contains(uid.as_str()) {
+            unlisted.push(owner_of(workload, pod));
         }
+        pods.push(pod);
+        is_left.insert(std::ptr::from_ref(*pod));
     }
-    let records = status.map(|s| s.workloads.as_slice()).unwrap_or_default();
-    let mut order: Vec<(WorkloadRef, Option<&WorkloadStatus>)> = records
-        .iter()
-        .filter_map(|r| Some((reference(r)?, Some(r))))
-        .collect();
-    let known: BTreeSet<Uid> = order.iter().map(|(w, _)| w.uid.clone()).collect();
-    order.extend(
-        left.keys()
-            .filter(|w| !known.contains(&w.uid))
-            .map(|w| (w.clone(), None)),
-    );
+    unlisted.sort();
+    order.extend(unlisted.into_iter().map(|w| (w, None)));
 
-    let mut index: HashMap<Uid, Vec<&Pod>> = order
-        .iter()
-        .map(|(w, _)| (w.uid.clone(), Vec::new()))
-        .collect();
-    let mut remains: HashMap<Uid, Vec<&Pod>> = HashMap::new();
-    for pod in cluster
-        .pods
-        .values()
-        .filter(|p| !p.finished || p.terminating)
-    {
-        if let Some(workload) = workload_of(cluster, pod)
-            && let Some(pods) = index.get_mut(&workload.uid)
-        {
-            if pod.finished {
-                remains.entry(workload.uid).or_default().push(pod);
-            } else {
-                pods.push(pod);
-            }
-        }
-    }
-    for (workload, pods) in &left {
-        if workload.kind == WorkloadKind::Pod {
-            index.insert(workload.uid.clone(), pods.clone());
-        }
-    }
-    let orphan = |pod: &Pod| {
-        let gone = |node: &NodeName| !nodes.contains_key(node);
-        pod.node.as_ref().is_some_and(gone)
-    };
+    let orphan = |pod: &Pod| pod.node.as_ref().is_some_and(|n| scene.node(n).is_none());
     let admission = Admission::new(cluster);
-    let works = order
-        .into_iter()
-        .map(|(reference, record)| {
-            let pods = index
-                .get(&reference.uid)
-                .map(Vec::as_slice)
-                .unwrap_or_default();
-            let (ending_elsewhere, elsewhere): (Vec<&Pod>, _) = pods
-                .iter()
-                .copied()
-                .filter(|p| !left_uids.contains(&p.reference.uid))
-                .partition(|p| p.terminating || orphan(p));
-            let left = left.get(&reference).cloned().unwrap_or_default();
-            let order = record.map_or_else(|| lowest_order(policy, &reference, &left), |r| r.order);
-            let all: Vec<_> = left.iter().chain(&elsewhere).copied().collect();
-            Work {
-                owner: owner(cluster, &reference),
-                parent: parent::of(cluster, &reference),
-                rank: rank(&admission, order, &all),
-                order,
-                record,
-                left,
-                elsewhere,
-                orphans: ending_elsewhere.iter().filter(|p| orphan(p)).count(),
-                ending_elsewhere,
-                volume_for_one: false,
-                remains: remains.remove(&reference.uid).unwrap_or_default(),
-                reference,
-            }
-        })
-        .collect();
-    (works, index)
+    let works = order.into_iter().map(|(reference, record)| {
+        let left = left.remove(&reference.uid).unwrap_or_default();
+        let others = scene.index.pods_of(&reference.uid).iter().copied();
+        let others = others.filter(|p| !is_left.contains(&std::ptr::from_ref(*p)));
+        let (remains, others): (Vec<&Pod>, Vec<&Pod>) = others.partition(|p| p.finished);
+        let (ending_elsewhere, elsewhere): (Vec<&Pod>, Vec<&Pod>) =
+            others.into_iter().partition(|p| p.terminating || orphan(p));
+        let by_rules = || lowest_order(&scene.policy, &reference, &left);
+        let order = record.map_or_else(by_rules, |r| r.order);
+        let all: Vec<_> = left.iter().chain(&elsewhere).copied().collect();
+        Work {
+            owner: owner(cluster, &reference),
+            parent: parent::of(cluster, &reference),
+            rank: rank(&admission, order, &all),
+            order,
+            record,
+            left,
+            elsewhere,
+            orphans: ending_elsewhere.iter().filter(|p| orphan(p)).count(),
+            ending_elsewhere,
+            remains,
+            volume_for_one: false,
+            reference,
+        }
+    });
+    works.collect()
+}
+
+/// The workload of a pod that moves: the one that makes it again, in the namespace of the pod where it is in none itself; or the pod, for
+/// which nobody does.
+fn owner_of(workload: Option<&WorkloadRef>, pod: &Pod) -> WorkloadRef {
+    let namespace = pod.reference.namespace.clone();
+    match workload {
+        Some(workload) => WorkloadRef {
+            namespace,
+            ..workload.clone()
+        },
+        None => WorkloadRef {
+            kind: WorkloadKind::Pod,
+            namespace,
+            name: pod.reference.name.clone(),
+            uid: pod.reference.uid.clone(),
+        },
+    }
 }
 
 /// The lowest order of its pods that have to move.
@@ -539,7 +490,8 @@ fn lowest_order(policy: &Policy<'_>, workload: &WorkloadRef, left: &[&Pod]) -> i
     orders.min().unwrap_or_default()
 }
 
-fn reference(record: &WorkloadStatus) -> Option<WorkloadRef> {
+/// The workload that is meant by a record.
+pub(super) fn reference(record: &WorkloadStatus) -> Option<WorkloadRef> {
     Some(WorkloadRef {
         kind: WorkloadKind::parse(&record.kind, record.api_version.as_deref())?,
         namespace: record.namespace.clone(),

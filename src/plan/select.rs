@@ -1,10 +1,12 @@
 //! Which nodes are meant: `spec.nodes` against the nodes there are. Pure.
 
+use std::collections::HashSet;
+
 use kube::core::{Selector, SelectorExt};
 
 use crate::api::keys;
 use crate::api::relocation::NodeState;
-use crate::world::{ClaimValue, Cluster, Node};
+use crate::world::Node;
 
 use super::report::Finding;
 use super::scene::Scene;
@@ -58,17 +60,18 @@ pub(super) fn matching<'a>(scene: &Scene<'a>) -> Result<Vec<&'a Node>, Vec<Findi
     if !blockers.is_empty() {
         return Err(blockers);
     }
+    let names: HashSet<&str> = wanted.names.iter().map(String::as_str).collect();
     let mut nodes: Vec<_> = cluster
         .nodes
         .values()
         .map(AsRef::as_ref)
         .filter(|n: &&Node| {
-            (wanted.names.is_empty() || wanted.names.iter().any(|name| n.name.as_str() == name))
+            (names.is_empty() || names.contains(n.name.as_str()))
                 && selector.as_ref().is_none_or(|s| s.matches(&n.labels))
                 && (wanted.node_pools.is_empty()
                     || wanted.node_pools.iter().any(|pool| in_pool(n, pool)))
                 && (wanted.state == NodeState::Any
-                    || cluster.claim_of(&n.name).is_some_and(|c| c.drifted))
+                    || scene.claim_of(&n.name).is_some_and(|c| c.drifted))
         })
         .collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -82,7 +85,7 @@ fn in_pool(node: &Node, pool: &str) -> bool {
 }
 
 /// Why a matching node must not be emptied, by us or now.
-pub(super) fn refusal(cluster: &Cluster, node: &Node, ours: &ClaimValue) -> Option<Finding> {
+pub(super) fn refusal(scene: &Scene<'_>, node: &Node) -> Option<Finding> {
     if CONTROL_PLANE
         .iter()
         .any(|key| node.labels.contains_key(*key))
@@ -95,10 +98,15 @@ pub(super) fn refusal(cluster: &Cluster, node: &Node, ours: &ClaimValue) -> Opti
     {
         return Some(Finding::virtual_node(&node.name));
     }
-    if let Some(other) = node.marks.claimed_by.as_ref().filter(|c| *c != ours) {
+    if let Some(other) = node
+        .marks
+        .claimed_by
+        .as_ref()
+        .filter(|c| **c != scene.claim)
+    {
         return Some(Finding::claimed_by_other(&node.name, &other.name));
     }
-    if node.deleting || cluster.claim_of(&node.name).is_some_and(|c| c.deleting) {
+    if node.deleting || scene.claim_of(&node.name).is_some_and(|c| c.deleting) {
         return Some(Finding::node_deleting(&node.name));
     }
     None

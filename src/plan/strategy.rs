@@ -2,7 +2,7 @@
 
 use crate::api::relocation::WorkloadStrategy;
 use crate::api::status::MoveStrategy;
-use crate::world::{Cluster, Deployment, RolloutStrategy};
+use crate::world::{Deployment, RolloutStrategy};
 
 use super::report::Finding;
 use super::scene::{Owner, Scene, Work};
@@ -24,7 +24,6 @@ pub(super) fn choice(strategy: MoveStrategy, why: impl Into<String>) -> Choice {
 
 /// Resolves what was asked for, by a rule or by `workloads.strategy`, for one workload.
 pub(super) fn resolve(scene: &Scene<'_>, work: &Work<'_>) -> Result<Choice, Finding> {
-    let cluster = scene.cluster;
     let kind = work.reference.kind.to_string();
     let asked = scene.policy.asked(&kind, work.left.iter().copied());
     let deployment = match work.owner {
@@ -66,7 +65,7 @@ pub(super) fn resolve(scene: &Scene<'_>, work: &Work<'_>) -> Result<Choice, Find
     };
     match asked.strategy {
         WorkloadStrategy::Evict => Ok(choice(MoveStrategy::Evict, asked.to_string())),
-        WorkloadStrategy::RolloutRestart => match cannot_restart(cluster, deployment, work) {
+        WorkloadStrategy::RolloutRestart => match cannot_restart(scene, deployment, work) {
             None => Ok(choice(MoveStrategy::RolloutRestart, asked.to_string())),
             Some(CannotRestart::Paused) => Err(Finding::owner_paused(&deployment.reference)),
             Some(reason @ (CannotRestart::AtOnce | CannotRestart::Budget(_)))
@@ -86,13 +85,13 @@ pub(super) fn resolve(scene: &Scene<'_>, work: &Work<'_>) -> Result<Choice, Find
             None => choice(MoveStrategy::Surge, asked.to_string()),
             Some(why) => choice(MoveStrategy::Evict, format!("{asked}, but {why}")),
         }),
-        WorkloadStrategy::Auto => Ok(auto(cluster, deployment, work)),
+        WorkloadStrategy::Auto => Ok(auto(scene, deployment, work)),
     }
 }
 
 /// The first that fits: a restart that loses nothing, a surge, a restart that loses a little, evictions.
-fn auto(cluster: &Cluster, deployment: &Deployment, work: &Work<'_>) -> Choice {
-    let restartable = cannot_restart(cluster, deployment, work);
+fn auto(scene: &Scene<'_>, deployment: &Deployment, work: &Work<'_>) -> Choice {
+    let restartable = cannot_restart(scene, deployment, work);
     let (here, all) = (work.left.len(), work.left.len() + work.elsewhere.len());
     let surge = match deployment.strategy {
         RolloutStrategy::RollingUpdate {
@@ -144,7 +143,7 @@ fn auto(cluster: &Cluster, deployment: &Deployment, work: &Work<'_>) -> Choice {
     let closed = work
         .left
         .iter()
-        .flat_map(|pod| cluster.budgets_of(pod))
+        .flat_map(|pod| scene.budgets_of(pod))
         .find(|b| b.never_allows());
     if let Some(budget) = closed {
         return choice(
@@ -212,7 +211,7 @@ impl CannotRestart {
 }
 
 fn cannot_restart(
-    cluster: &Cluster,
+    scene: &Scene<'_>,
     deployment: &Deployment,
     work: &Work<'_>,
 ) -> Option<CannotRestart> {
@@ -237,7 +236,7 @@ fn cannot_restart(
     let lost = i32::try_from(deployment.strategy.missing(deployment.replicas)).unwrap_or(i32::MAX);
     work.left
         .iter()
-        .flat_map(|pod| cluster.budgets_of(pod))
+        .flat_map(|pod| scene.budgets_of(pod))
         .find(|budget| budget.observed && budget.spares_at_most() < lost)
         .map(|budget| CannotRestart::Budget(budget.to_string()))
 }

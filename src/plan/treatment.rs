@@ -1,7 +1,7 @@
 //! What is to become of a pod on a selected node. Pure.
 
 use crate::api::relocation::RuleStrategy;
-use crate::world::{Cluster, Pod, WorkloadKind, WorkloadRef};
+use crate::world::{Cluster, Pod};
 
 use super::owners::{self, Maker};
 use super::policy::Policy;
@@ -15,7 +15,7 @@ pub(super) enum Treatment {
     /// Succeeded or Failed: holds nothing.
     Finished,
     /// Its workload makes it again elsewhere; or nothing does, and a person has said that it may go all the same.
-    Moves(WorkloadRef),
+    Moves,
     /// A placeholder, of another relocation as a rule: that one takes it away once it sees whose the node is.
     GivesWay,
     /// It is left to end, or to be moved by its owner.
@@ -38,14 +38,14 @@ pub(super) enum Awaited {
 impl Treatment {
     /// A workload makes it go.
     pub(super) fn moves(&self) -> bool {
-        matches!(self, Self::Moves(_))
+        *self == Self::Moves
     }
 
     /// The node is not empty while the pod is there.
     pub(super) fn counts(&self) -> bool {
         match self {
             Self::Stays | Self::Finished | Self::Skipped => false,
-            Self::Moves(_) | Self::GivesWay | Self::Waits { .. } | Self::Stuck(_) => true,
+            Self::Moves | Self::GivesWay | Self::Waits { .. } | Self::Stuck(_) => true,
         }
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn treatment(cluster: &Cluster, policy: &Policy<'_>, pod: &Pod) -> Tr
     }
     if let Some(controller) = &pod.controller
         && controller.kind == "DaemonSet"
-        && cluster.daemon_sets.contains_key(&controller.uid)
+        && owners::is_daemon_set(cluster, pod, controller)
     {
         return Treatment::Stays;
     }
@@ -82,20 +82,18 @@ pub(super) fn treatment(cluster: &Cluster, policy: &Policy<'_>, pod: &Pod) -> Tr
         }
         _ => {}
     }
-    let workload = match maker {
+    match maker {
         Maker::Unknown(finding) => return Treatment::Stuck(finding),
         Maker::Nobody(finding) => {
             // One whose owner is gone is taken away by the garbage collector. Until that has happened, the watch may only be behind, and
             // what its owner can spare is not known.
             let asked = by_rule == Some(RuleStrategy::Evict) || policy.evicts_unmanaged();
-            if pod.controller.is_some() || !asked {
+            let leaves_by_itself = pod
+                .controller
+                .as_ref()
+                .is_some_and(|o| !owners::makes_nothing(o));
+            if leaves_by_itself || !asked {
                 return Treatment::Stuck(finding);
-            }
-            WorkloadRef {
-                kind: WorkloadKind::Pod,
-                namespace: pod.reference.namespace.clone(),
-                name: pod.reference.name.clone(),
-                uid: pod.reference.uid.clone(),
             }
         }
         Maker::Job(job) => {
@@ -110,12 +108,12 @@ pub(super) fn treatment(cluster: &Cluster, policy: &Policy<'_>, pod: &Pod) -> Tr
                 what: Awaited::Job(workload.to_string()),
             };
         }
-        Maker::Workload(workload) => workload,
-    };
+        Maker::Workload(_) => {}
+    }
     if policy.keeps_local_data() && !pod.empty_dirs.is_empty() {
         return Treatment::Stuck(Finding::local_data(pod));
     }
-    Treatment::Moves(workload)
+    Treatment::Moves
 }
 
 /// Why the pod would come back to the cordoned node, or could never run elsewhere.

@@ -60,7 +60,13 @@ fn for_pods_of(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
         return;
     }
     let candidates = if own.is_empty() {
-        scene.placeholders.iter().copied().filter(placed).collect()
+        scene
+            .placeholders
+            .all
+            .iter()
+            .copied()
+            .filter(placed)
+            .collect()
     } else {
         own
     };

@@ -198,7 +198,7 @@ pub struct Pod {
     pub finalizers: Vec<String>,
     pub created: Option<Timestamp>,
     pub controller: Option<OwnerReference>,
-    /// Mirror of a static pod: the annotation and an owner of kind Node, both.
+    /// Mirror of a static pod: the annotation and its own node as an owner, both.
     pub mirror: bool,
     /// The claims that it mounts, those of generic ephemeral volumes included.
     pub claims: Vec<MountedClaim>,

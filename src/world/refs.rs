@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::bounds::MAX_COUNT;
+
 macro_rules! text_newtype {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -201,13 +203,13 @@ pub struct SurgeMark {
 }
 
 impl SurgeMark {
-    /// Reads the wire form `UID.FROM.TO`; a text of another form is nobody's.
+    /// Reads the wire form `UID.FROM.TO`; a text of another form is nobody's, and so is one with a count that we would not have set.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split('.');
         let relocation = words.next()?.into();
-        let from = words.next()?.parse().ok()?;
-        let to = words.next()?.parse().ok()?;
+        let mut count = || words.next()?.parse().ok().filter(|n| *n <= MAX_COUNT);
+        let (from, to) = (count()?, count()?);
         Some(Self {
             relocation,
             from,

@@ -44,7 +44,7 @@ fn held_in(stage: Stage, name: &str, go_on: impl AsyncFnOnce(&mut Case<'_>, &mut
 
 /// A policy engine guards evictions, and is down.
 #[test]
-fn a_webhook_that_is_down_is_named_and_evictions_go_on_without_it() {
+fn case_14_a_webhook_that_is_down_is_named_and_evictions_go_on_without_it() {
     held_in(Stage::Provisioning, "webhook-down", async |case, story| {
         let lab = &case.shared.world.lab;
         let webhook = json!({

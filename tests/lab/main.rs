@@ -19,6 +19,7 @@ mod after_drain;
 mod bad_input;
 mod blocked;
 mod case_budgets;
+mod case_eviction;
 mod case_lost;
 mod case_owners;
 mod case_quiet;

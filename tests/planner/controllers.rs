@@ -80,6 +80,8 @@ impl Toy {
                 if !self.cluster.pods.values().any(|p| p.reference.name == pod) {
                     let owner = owner("StatefulSet", name, &set.reference.uid);
                     let made = self.pod(&pod, name, None, Some(owner));
+                    let namespace = set.reference.namespace.clone();
+                    self.pod_mut(&made).reference.namespace = namespace;
                     let revision = set.restarted_at.clone().unwrap_or_default();
                     let labels = &mut self.pod_mut(&made).labels;
                     labels.insert(REVISION.to_owned(), revision);
@@ -163,12 +165,14 @@ impl Toy {
             for _ in new..replicas.min((replicas + surge).saturating_sub(old)) {
                 self.made += 1;
                 let name = format!("{}-{}", deployment.reference.name, self.made);
-                self.pod(
+                let made = self.pod(
                     &name,
                     &deployment.reference.name,
                     None,
                     Some(owner("ReplicaSet", "set", &current)),
                 );
+                let namespace = deployment.reference.namespace.clone();
+                self.pod_mut(&made).reference.namespace = namespace;
             }
             // Pods that are not Ready first, then the cheapest: as a ReplicaSet ranks them.
             let mut surplus = mine(self, true);

@@ -12,8 +12,10 @@
 )]
 #![allow(clippy::too_many_lines, reason = "a table of cases is long")]
 
+mod absurd;
 mod blockers;
 mod cases;
+mod cases_evictions;
 mod cases_order;
 mod controllers;
 mod edits;

@@ -183,3 +183,44 @@ fn workloads_beyond_the_list_move_when_there_is_room() {
         ready.message
     );
 }
+
+/// 10,000 pods of 1,250 workloads that all have to move, as far as the first of them leaving, and every text as long as it may be.
+#[test]
+fn a_thousand_nodes_with_ten_thousand_pods_stay_under_256_kib_in_each_stage() {
+    let mut toy = Toy::new(spec());
+    nodes(&mut toy, 1000, eks);
+    for workload in 0..1250 {
+        let places: Vec<_> = (0..8).map(|i| eks((workload * 8 + i) % 1000)).collect();
+        let places: Vec<_> = places.iter().map(String::as_str).collect();
+        toy.stateful_set(&format!("payments-ledger-writer-{workload:04}"), &places);
+    }
+    for pod in toy.pods_named("payments") {
+        let pod = toy.pod_mut(&pod.reference.uid);
+        pod.empty_dirs = vec!["scratch".repeat(9)];
+        pod.finalizers = vec![format!("example.com/{}\u{1b}[0m", "f".repeat(3000))];
+    }
+    let mut stages = BTreeSet::new();
+    for _ in 0..12 {
+        let plan = toy.plan();
+        stages.insert(toy.stage());
+        crate::absurd::schema::check(&plan.status);
+        let size = bytes(&toy.relocation);
+        assert!(size < MOST, "{size} bytes in {}", toy.stage());
+        for action in &plan.actions {
+            toy.carry_out(action);
+        }
+        if toy.cluster.pods.values().any(|p| p.terminating) {
+            break;
+        }
+    }
+    // What stops is waited for by name, with its finalizers.
+    let plan = toy.plan();
+    crate::absurd::schema::check(&plan.status);
+    let size = bytes(&toy.relocation);
+    assert!(size < MOST, "{size} bytes while pods stop");
+    assert_eq!(toy.status().nodes.len(), 1000);
+    assert_eq!(toy.status().pods().1, 10_000, "every pod is counted");
+    for stage in ["Planning", "Protecting", "Cordoning", "Moving"] {
+        assert!(stages.contains(stage), "{stages:?}");
+    }
+}

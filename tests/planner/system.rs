@@ -20,7 +20,14 @@ const DNS: RolloutStrategy = RolloutStrategy::RollingUpdate {
 impl Toy {
     /// Puts a Deployment into a namespace and names its pods as charts do.
     fn system(&mut self, name: &str, namespace: &str, label: &str) {
-        self.deployment_mut(name).reference.namespace = namespace.into();
+        let deployment = self.deployment_mut(name);
+        deployment.reference.namespace = namespace.into();
+        let uid = deployment.reference.uid.clone();
+        for set in Arc::make_mut(&mut self.cluster.replica_sets).values_mut() {
+            if set.controller.as_ref().is_some_and(|c| c.uid == uid) {
+                Arc::make_mut(set).reference.namespace = namespace.into();
+            }
+        }
         for pod in self.pods_named(name) {
             let pod = self.pod_mut(&pod.reference.uid);
             pod.reference.namespace = namespace.into();

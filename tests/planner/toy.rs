@@ -333,6 +333,10 @@ impl Toy {
             WorkloadKind::ReplicaSet,
             &format!("{}-{}", parent.name, self.made),
         );
+        let reference = WorkloadRef {
+            namespace: parent.namespace.clone(),
+            ..reference
+        };
         let set = ReplicaSet {
             replicas,
             existing: replicas,

@@ -29,7 +29,7 @@ pub(super) fn check(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>, choic
 }
 
 /// The webhooks that refuse pods when this pod does not answer.
-fn answered<'a>(scene: &Scene<'a>, pod: &'a Pod) -> impl Iterator<Item = &'a Webhook> {
+fn answered<'a>(scene: &Scene<'a>, pod: &Pod) -> impl Iterator<Item = &'a Webhook> {
     let services: Vec<_> = scene
         .cluster
         .services

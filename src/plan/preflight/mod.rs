@@ -27,11 +27,20 @@ pub(super) struct Outline<'a, 'b> {
     pub(super) chosen: &'b [(&'b Work<'a>, Choice)],
 }
 
+impl<'a> Outline<'a, '_> {
+    /// The pods that have to leave.
+    pub(super) fn pods_left(&self) -> impl Iterator<Item = &'a Pod> {
+        let left = self.pods.iter().filter(|(_, treatment)| treatment.counts());
+        left.map(|(pod, _)| *pod)
+    }
+}
+
 /// Looks for all of it.
 pub(super) fn check(scene: &Scene<'_>, draft: &mut Draft, outline: &Outline<'_, '_>) {
     draft.blockers.extend(scene.unreadable.iter().cloned());
     for node in outline.nodes.iter().filter(|n| !n.ready) {
-        if scene.classified(node).iter().any(|(_, t)| t.counts()) {
+        let is_here = |pod: &Pod| pod.node.as_ref() == Some(&node.name);
+        if outline.pods_left().any(is_here) {
             draft.block(Finding::node_unreachable(&node.name));
         }
     }
@@ -57,7 +66,7 @@ fn expiry(scene: &Scene<'_>, draft: &mut Draft, outline: &Outline<'_, '_>) {
         return;
     };
     for node in outline.nodes {
-        if let Some(claim) = scene.cluster.claim_of(&node.name)
+        if let Some(claim) = scene.claim_of(&node.name)
             && let Some(at) = claim.expires.filter(|at| *at <= end)
         {
             draft.warn(Finding::node_expires(&node.name, &claim.name, at));

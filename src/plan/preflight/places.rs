@@ -87,7 +87,15 @@ fn of_work<'a>(
 ) {
     let mirrored = scene.spec.replacement.strategy != ReplacementStrategy::None;
     // Pods of a workload are alike: what one asks for is looked at once.
-    let mut known: Vec<(Shape, Verdict<'a>)> = Vec::new();
+    let mut known: Vec<(&Pod, Shape, Verdict<'a>)> = Vec::new();
+    let system = |pod: &Pod| {
+        let node = pod.node.as_ref().and_then(|n| scene.node(n));
+        ["kubernetes.io/os", "kubernetes.io/arch"].map(|key| node.and_then(|n| n.labels.get(key)))
+    };
+    let alike = |one: &Pod, other: &Pod| {
+        let mounts_nothing = one.claims.is_empty() && other.claims.is_empty();
+        mounts_nothing && one.shape == other.shape && system(one) == system(other)
+    };
     for pod in work.staying() {
         if mirrored && !pod.shape.devices.is_empty() {
             draft.block(Finding::devices(&pod.reference, &pod.shape.devices));
@@ -95,9 +103,12 @@ fn of_work<'a>(
         if cannot_land_elsewhere(pod).is_some() || is_node_local(scene, draft, elsewhere, pod) {
             continue;
         }
-        let shape = provision::shape(scene, work, pod);
-        let index = known.iter().position(|(other, _)| *other == shape);
+        let index = known.iter().position(|(other, ..)| alike(pod, other));
         let index = index.unwrap_or_else(|| {
+            let shape = provision::shape(scene, work, pod);
+            if let Some(index) = known.iter().position(|(_, other, _)| *other == shape) {
+                return index;
+            }
             let verdict = verdict(elsewhere, pod, &shape);
             if let Verdict::Nowhere(finding, may_come) = &verdict {
                 if *may_come && mirrored {
@@ -106,10 +117,10 @@ fn of_work<'a>(
                     draft.block(finding.clone());
                 }
             }
-            known.push((shape, verdict));
+            known.push((pod, shape, verdict));
             known.len() - 1
         });
-        if let Some((shape, Verdict::NewNode(pools))) = known.get(index) {
+        if let Some((_, shape, Verdict::NewNode(pools))) = known.get(index) {
             demand.add(pools, &shape.requests);
         }
     }
@@ -212,7 +223,8 @@ impl<'a> Demand<'a> {
             return;
         };
         for (resource, amount) in requests {
-            *sum.entry(resource.clone()).or_default() += amount;
+            let sum = sum.entry(resource.clone()).or_default();
+            *sum = sum.saturating_add(*amount);
         }
     }
 
@@ -223,10 +235,12 @@ impl<'a> Demand<'a> {
                 let left = |pool: &&NodePool| {
                     let limit = pool.limits.get(resource)?;
                     let used = pool.used.get(resource).copied().unwrap_or_default();
-                    Some((limit - used).max(0))
+                    Some(limit.saturating_sub(used).max(0))
                 };
                 // A pool without a limit of it makes as many nodes as are needed.
-                let Some(left) = pools.iter().map(left).sum::<Option<i128>>() else {
+                let all = pools.iter().map(left);
+                let sum = |sum: i128, left: Option<i128>| Some(sum.saturating_add(left?));
+                let Some(left) = all.into_iter().try_fold(0, sum) else {
                     continue;
                 };
                 if *needed > left {

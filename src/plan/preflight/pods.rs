@@ -10,7 +10,7 @@ pub(super) fn check(draft: &mut Draft, outline: &Outline<'_, '_>) {
     for (pod, treatment) in outline.pods {
         match treatment {
             Treatment::Stuck(blocker) => draft.block(blocker.clone()),
-            Treatment::Moves(_) => draft.blockers.extend(cannot_land_elsewhere(pod)),
+            Treatment::Moves => draft.blockers.extend(cannot_land_elsewhere(pod)),
             Treatment::Skipped => {
                 if let Some(node) = &pod.node {
                     draft.warn(Finding::skipped(&pod.reference, node));

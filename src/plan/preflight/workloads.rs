@@ -78,7 +78,7 @@ fn parent(draft: &mut Draft, work: &Work<'_>) {
 
 fn budgets(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
     for pod in work.staying().filter(|p| !p.pending) {
-        let budgets: Vec<_> = scene.cluster.budgets_of(pod).collect();
+        let budgets: Vec<_> = scene.budgets_of(pod).collect();
         if budgets.len() > 1 {
             let names: Vec<_> = budgets.iter().map(ToString::to_string).collect();
             draft.block(Finding::several_budgets(&pod.reference, &names));

@@ -27,6 +27,16 @@ impl Finding {
         )
     }
 
+    pub(in crate::plan) fn owner_makes_nothing(pod: &PodRef, owner: &str) -> Self {
+        Self::new(
+            Reason::UnmanagedPod,
+            format!("Pod {pod}"),
+            format!(
+                "its owner {owner} is of a kind that makes no pods, so nothing would make it again if it were evicted: delete it, move it by hand, or let a rule for kind Pod say what to do with it"
+            ),
+        )
+    }
+
     pub(in crate::plan) fn owner_not_read(pod: &PodRef, owner: &str, unknown: &Unknown) -> Self {
         let remedy = if unknown.forbidden {
             ": grant `get` on its kind to the operator's service account, or move the pod by the means of that owner"

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::api::bounds::MAX_FINDING_BYTES;
+use crate::api::conditions::cut;
 use crate::world::{NodeName, PodRef, WorkloadRef};
 
 /// Something that will come by itself, and what it is.
@@ -231,7 +233,7 @@ pub(in crate::plan) fn sentence(waits: &[Waiting]) -> String {
     let mut text = shown
         .iter()
         .take(SHOWN)
-        .map(ToString::to_string)
+        .map(|waiting| cut(waiting.to_string(), MAX_FINDING_BYTES))
         .collect::<Vec<_>>()
         .join("; ");
     if more > 0 {

@@ -137,11 +137,9 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
     let terminating = meta.deletion_timestamp.is_some();
     let ready = condition("Ready").filter(|c| c.status == "True");
     let claims = storage::mounted(&name, spec);
-    let owned_by_node = meta
-        .owner_references
-        .iter()
-        .flatten()
-        .any(|o| o.kind == "Node");
+    let owned_by_its_node = meta.owner_references.iter().flatten().any(|o| {
+        o.api_version == "v1" && o.kind == "Node" && Some(&o.name) == spec.node_name.as_ref()
+    });
     Some(Pod {
         reference: PodRef {
             namespace: meta.namespace.clone()?,
@@ -168,7 +166,7 @@ pub fn pod(object: &core::Pod) -> Option<Pod> {
         finalizers: meta.finalizers.clone().unwrap_or_default(),
         created: time(meta.creation_timestamp.as_ref()),
         controller: controller(meta),
-        mirror: owned_by_node && annotation(meta, "kubernetes.io/config.mirror").is_some(),
+        mirror: owned_by_its_node && annotation(meta, "kubernetes.io/config.mirror").is_some(),
         claims,
         empty_dirs: spec
             .volumes
@@ -454,13 +452,13 @@ pub fn daemon_set(object: &apps::DaemonSet) -> Option<DaemonSet> {
     })
 }
 
-/// A `PodDisruptionBudget`. A selector that cannot be read makes the object unreadable.
+/// A `PodDisruptionBudget`. One whose selector cannot be read is taken to cover all pods of its namespace.
 #[must_use]
 pub fn budget(object: &PodDisruptionBudget) -> Option<Budget> {
     let (name, uid) = identity(&object.metadata)?;
     let status = object.status.clone().unwrap_or_default();
     let selector = match object.spec.as_ref().and_then(|s| s.selector.clone()) {
-        Some(selector) => Some(Selector::try_from(selector).ok()?),
+        Some(selector) => Some(Selector::try_from(selector).unwrap_or_default()),
         None => None,
     };
     Some(Budget {
@@ -564,7 +562,7 @@ mod tests {
 
     #[test]
     fn a_forged_mirror_annotation_is_not_believed() {
-        let pod = |owner: Option<&str>| {
+        let pod = |owner: Option<&str>, node: &str| {
             let owners: Vec<_> = owner
                 .iter()
                 .map(|k| json!({"apiVersion": "v1", "kind": k, "name": "n", "uid": "o"}))
@@ -572,13 +570,14 @@ mod tests {
             let object: core::Pod = serde_json::from_value(json!({
                 "metadata": {"name": "p", "namespace": "d", "uid": "u", "resourceVersion": "1", "ownerReferences": owners,
                              "annotations": {"kubernetes.io/config.mirror": "abc"}},
-                "spec": {"containers": []},
+                "spec": {"containers": [], "nodeName": node},
             }))
             .unwrap();
             super::pod(&object).unwrap().mirror
         };
-        assert!(pod(Some("Node")));
-        assert!(!pod(None));
-        assert!(!pod(Some("ReplicaSet")));
+        assert!(pod(Some("Node"), "n"));
+        assert!(!pod(Some("Node"), "another"), "not the one that it is on");
+        assert!(!pod(None, "n"));
+        assert!(!pod(Some("ReplicaSet"), "n"));
     }
 }
