@@ -71,6 +71,8 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         .unwrap_or(Stage::Restoring);
     draft.stage = furthest_behind;
     if all_done(draft) {
+        // What was to keep places and protection is taken away now.
+        draft.actions.clear();
         restore::finish(scene, draft);
     }
 }

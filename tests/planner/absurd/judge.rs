@@ -541,7 +541,10 @@ fn is_ready(pod: &Object) -> bool {
 
 fn is_placeholder(pod: &Object) -> bool {
     let owners = pod.value["metadata"]["ownerReferences"].as_array();
+    // Without its labels it is a pod that nobody makes again, as others.
+    let labels = ["relocation.sh/pod-uid", "relocation.sh/workload-uid"];
     pod.text("/metadata/namespace") == "relocator-placeholders"
+        && labels.iter().all(|key| pod.label(key).is_some())
         && owners
             .into_iter()
             .flatten()

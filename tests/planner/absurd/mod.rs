@@ -12,7 +12,8 @@ mod objects;
 mod recipe;
 pub(crate) mod schema;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -145,7 +146,7 @@ fn started(recipe: &Recipe, objects: &mut Objects) -> NodeRelocation {
     } else {
         [first, first]
     };
-    for (node, stage) in status.nodes.iter_mut().zip(stages) {
+    for (node, stage) in status.nodes.iter_mut().zip(stages.into_iter().cycle()) {
         node.stage = stage;
     }
     let selected: Vec<_> = status.nodes.iter().map(|n| n.name.clone()).collect();
@@ -242,10 +243,32 @@ fn judged(recipe: &Recipe, objects: &Objects, world: &World) -> Plan {
 
 #[test]
 fn no_world_makes_a_plan_panic_or_break_a_gate() {
+    let seen = RefCell::new(BTreeSet::new());
     try_all(&recipe(), |recipe| {
         let (objects, world) = absurd(&recipe);
-        let _plan = judged(&recipe, &objects, &world);
+        let plan = judged(&recipe, &objects, &world);
+        let keys = plan.actions.iter().map(|a| a.key().0);
+        let verbs = keys.filter_map(|key| Some(key.split_once(' ')?.0.to_owned()));
+        seen.borrow_mut().extend(verbs);
     });
+    // Or the worlds are so absurd that nothing is ever done in them.
+    let seen = seen.into_inner();
+    for verb in [
+        "claim",
+        "cordon",
+        "protect",
+        "create",
+        "evict",
+        "restart",
+        "surge",
+        "cheapen",
+        "release",
+        "unprotect",
+        "delete",
+        "remove",
+    ] {
+        assert!(seen.contains(verb), "no {verb} in {seen:?}");
+    }
 }
 
 #[test]

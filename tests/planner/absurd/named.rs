@@ -1,5 +1,6 @@
 //! What absurd worlds have found, each as a case of its own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use relocator::plan::Action;
@@ -255,4 +256,22 @@ fn requests_and_limits_without_bound_add_up() {
     let status = toy.plan().status;
     schema::check(&status);
     assert_eq!(status.workloads.len(), 1);
+}
+
+/// The pass that finds everything done has just kept the places for what was left: it takes them away once, and protects nothing more.
+#[test]
+fn the_pass_that_begins_to_put_back_asks_for_nothing_twice() {
+    for after in ["Keep", "Delete"] {
+        let mut toy = Toy::new(json!({"nodes": {"names": ["old"]}, "afterDrain": after}));
+        for node in ["old", "spare", "spare-2"] {
+            toy.karpenter_node(node, false);
+        }
+        toy.stateful_set("db", &["old", "old"]);
+        while !toy.is_over() {
+            let actions = toy.step().actions;
+            let keys: BTreeSet<_> = actions.iter().map(|a| a.key().0).collect();
+            assert_eq!(keys.len(), actions.len(), "{actions:#?}");
+        }
+        assert_eq!(toy.stage(), "Succeeded");
+    }
 }
