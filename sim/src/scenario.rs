@@ -38,6 +38,8 @@ pub enum Named {
     Surge,
     /// Evictions only, without replacement, nodes kept.
     Evict,
+    /// Every workload is restarted, the database too, on two nodes of three.
+    Restart,
     /// A deadline passes in the middle, so that everything is undone.
     Undo,
 }
@@ -61,6 +63,10 @@ impl Named {
                 scenario.without_session();
                 let spec = json!({"nodes": {"names": ["old-0", "old-1"]}, "replacement": {"strategy": "None"}, "workloads": {"strategy": "Evict", "maxConcurrent": 2}, "afterDrain": "Keep"});
                 scenario.relocate(0.0, "evict", spec);
+            }
+            Self::Restart => {
+                let spec = json!({"nodes": {"names": ["old-0", "old-1"]}, "workloads": {"strategy": "RolloutRestart"}, "afterDrain": "Keep"});
+                scenario.relocate(0.0, "restart", spec);
             }
             Self::Undo => {
                 let mut spec = drifted;
@@ -166,6 +172,7 @@ impl Builder {
         template: &Value,
         claims: bool,
         policy: &str,
+        update: &str,
     ) {
         let claims = if claims {
             json!([{"metadata": {"name": "data"}}])
@@ -176,7 +183,7 @@ impl Builder {
             "metadata": {"name": name, "namespace": "default"},
             "spec": {
                 "replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template, "serviceName": name,
-                "podManagementPolicy": policy, "volumeClaimTemplates": claims,
+                "podManagementPolicy": policy, "volumeClaimTemplates": claims, "updateStrategy": {"type": update},
             },
         }));
     }
@@ -216,6 +223,7 @@ impl Builder {
             &pod_template("db", 1000, &protected(5.0, 4.0)),
             true,
             "OrderedReady",
+            "RollingUpdate",
         );
         self.deployment(
             "web",
@@ -309,7 +317,12 @@ fn workload(builder: &mut Builder, rng: &mut Rng, n: usize, room: &mut i64) {
         } else {
             "OrderedReady"
         };
-        builder.stateful_set(&name, replicas, &template, rng.bool(), policy);
+        let update = if rng.f64() < 0.1 {
+            "OnDelete"
+        } else {
+            "RollingUpdate"
+        };
+        builder.stateful_set(&name, replicas, &template, rng.bool(), policy, update);
     } else {
         let strategy = match rng.u32(0..10) {
             0 => json!({"type": "Recreate"}),
@@ -402,6 +415,10 @@ fn relocations(builder: &mut Builder, rng: &mut Rng, nodes: usize) {
             &["workloads", "maxConcurrent"],
             [1, 2, 10][rng.usize(..3)],
         );
+        if rng.f64() < 0.1 {
+            let rule = json!({"match": {"kinds": ["StatefulSet"]}, "strategy": "RolloutRestart"});
+            set(&mut spec, &["workloads", "rules"], json!([rule]));
+        }
         if rng.f64() < 0.15 {
             set(&mut spec, &["workloads", "settleSeconds"], rng.u32(1..10));
         }

@@ -139,7 +139,8 @@ pub(crate) fn excused(broken: &str, profile: &Profile, done: &[Done], store: &St
         .and_then(|id| store.audit().get(id));
     let Some(request) = request else { return false };
     // A rollout goes on by itself, whatever becomes of the budget.
-    let rollout = invariant == "3" && request.resource == "deployments";
+    let rollout =
+        invariant == "3" && ["deployments", "statefulsets"].contains(&request.resource.as_str());
     if rollout && done.iter().any(|d| d.at > request.at) {
         return true;
     }

@@ -52,10 +52,26 @@ fn the_scenario_of_the_demo_ends_as_on_the_lab() {
     assert_eq!(card.left_behind, Vec::<String>::new());
 }
 
+/// A restart of the database replaces all its pods one after the other, the highest ordinal first, and is asked for once.
+#[test]
+fn a_restart_replaces_the_pods_of_a_stateful_set_one_after_the_other() {
+    let outcome = run(&Named::Restart.scenario(), &Profile::calm(), 1);
+    assert_eq!(outcome.wrong, Vec::<String>::new());
+    assert_eq!(outcome.end, End::Over("Succeeded".to_owned()));
+    let db = &outcome.card.owners["default/StatefulSet/db"];
+    assert_eq!((db.moves, db.most_unavailable), (3, 1));
+}
+
 /// Invariant 12, in each of the scenarios: the operator dies before and after every request.
 #[test]
 fn a_crash_at_any_request_leads_to_the_same_end() {
-    for named in [Named::Demo, Named::Surge, Named::Evict, Named::Undo] {
+    for named in [
+        Named::Demo,
+        Named::Surge,
+        Named::Evict,
+        Named::Restart,
+        Named::Undo,
+    ] {
         let scenario = named.scenario();
         let whole = run(&scenario, &Profile::calm(), 1);
         assert_eq!(whole.wrong, Vec::<String>::new(), "{named:?}");

@@ -3,7 +3,9 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch};
+use kube::core::Status;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -22,17 +24,21 @@ pub(super) async fn restart(
     restarted_at: &str,
 ) -> kube::Result<Effect> {
     let metadata = json!({"uid": workload.uid, "resourceVersion": resource_version});
-    let annotation = json!({keys::RESTARTED_AT: restarted_at});
+    let restart = json!({keys::RESTARTED_AT: restarted_at});
     let template = json!({
-        "metadata": metadata, "spec": {"template": {"metadata": {"annotations": annotation}}},
+        "metadata": metadata, "spec": {"template": {"metadata": {"annotations": restart}}},
     });
     match &workload.kind {
         WorkloadKind::Deployment => {
             let written = patch::<Deployment>(client, workload, &template).await?;
+            let spec = written.spec.as_ref().map(|spec| &spec.template);
+            kept(spec.and_then(annotation), restarted_at)?;
             Ok(Effect::Deployment(Box::new(written)))
         }
         WorkloadKind::StatefulSet => {
             let written = patch::<StatefulSet>(client, workload, &template).await?;
+            let spec = written.spec.as_ref().map(|spec| &spec.template);
+            kept(spec.and_then(annotation), restarted_at)?;
             Ok(Effect::StatefulSet(Box::new(written)))
         }
         WorkloadKind::Other { api_version, kind } => {
@@ -42,8 +48,11 @@ pub(super) async fn restart(
             let api: Api<DynamicObject> =
                 Api::namespaced_with(client, &workload.namespace, &resource);
             let restart = json!({"metadata": metadata, "spec": {"restartAt": restarted_at}});
-            api.patch(&workload.name, &patch_params(), &Patch::Merge(restart))
+            let written = api
+                .patch(&workload.name, &patch_params(), &Patch::Merge(restart))
                 .await?;
+            let at = written.data.pointer("/spec/restartAt");
+            kept(at.and_then(Value::as_str), restarted_at)?;
             Ok(Effect::Owner(workload.uid.clone()))
         }
         // Nothing of these can be restarted, and nothing is asked to be.
@@ -53,6 +62,22 @@ pub(super) async fn restart(
 
 /// The one custom resource that is restarted.
 const ROLLOUTS: &str = "rollouts";
+
+fn annotation(template: &PodTemplateSpec) -> Option<&str> {
+    let annotations = template.metadata.as_ref()?.annotations.as_ref()?;
+    annotations.get(keys::RESTARTED_AT).map(String::as_str)
+}
+
+/// Admission may change what it lets pass. A restart that it has taken away is as good as refused; otherwise nothing would tell, and it
+/// would be written again in every pass.
+fn kept(written: Option<&str>, wanted: &str) -> kube::Result<()> {
+    if written == Some(wanted) {
+        return Ok(());
+    }
+    let message = "admission let the restart pass, and took it out again: choose workloads.strategy Evict, or find the webhook or policy";
+    let refused = Status::failure(message, "Invalid").with_code(422);
+    Err(kube::Error::Api(refused.boxed()))
+}
 
 async fn patch<K>(client: Client, workload: &WorkloadRef, patch: &Value) -> kube::Result<K>
 where

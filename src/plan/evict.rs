@@ -26,7 +26,7 @@ pub(super) fn step(
     gates::held(scene, node)?;
     gates::all_closed(scene)?;
     gates::place_for(scene, work, pod)?;
-    gates::budget(scene, pod)?;
+    gates::budget(scene, work, pod)?;
     gates::turn(scene, work, &slots.started)?;
     moving::take(scene, slots, 1, work)?;
     draft.act(Action::Evict {

@@ -6,12 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef};
+use crate::world::{
+    Budget, Deployment, Health, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef,
+};
 
 use super::index::Namespace;
 use super::parent::Word;
 use super::report::{Finding, Waiting};
-use super::scene::{Scene, Selected, Work};
+use super::scene::{Owner, Scene, Selected, Work};
 use super::{fits, rank, roles, system};
 
 /// Why a step is not allowed now.
@@ -174,11 +176,27 @@ pub(super) fn predecessor_ready(work: &Work<'_>) -> Result<(), Hold> {
     if whole {
         Ok(())
     } else {
-        Err(Hold::Wait(Waiting::Whole {
-            workload: work.reference.clone(),
-            ready,
-            replicas: work.replicas(),
-        }))
+        Err(Hold::Wait(not_whole(work, ready)))
+    }
+}
+
+/// What is waited for of a workload that is not whole, of which so many pods are Ready: those that are missing, or its owner's word.
+pub(super) fn not_whole(work: &Work<'_>, ready: usize) -> Waiting {
+    if let Owner::Other(owner) = work.owner
+        && let Health::Unwell(said) = &owner.health
+        && work.ending() == 0
+        && work.size() == work.replicas()
+        && ready >= work.replicas()
+    {
+        return Waiting::Well {
+            owner: work.reference.to_string(),
+            said: said.clone(),
+        };
+    }
+    Waiting::Whole {
+        workload: work.reference.clone(),
+        ready,
+        replicas: work.replicas(),
     }
 }
 
@@ -356,7 +374,7 @@ pub(super) fn restart_within_budgets(
 }
 
 /// Invariant 3: the budget allows the eviction as far as is known. The API server decides; this only saves it from being asked in vain.
-pub(super) fn budget(scene: &Scene<'_>, pod: &Pod) -> Result<(), Hold> {
+pub(super) fn budget(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Result<(), Hold> {
     // What has never run is no loss: the eviction API does not ask any budget.
     if pod.pending {
         return Ok(());
@@ -381,7 +399,9 @@ pub(super) fn budget(scene: &Scene<'_>, pod: &Pod) -> Result<(), Hold> {
     else {
         return Ok(());
     };
-    Err(if budget.never_allows() {
+    Err(if budget.never_allows() && roles::leads_others(work, pod) {
+        Hold::Block(Finding::lead_guarded(&pod.reference, budget))
+    } else if budget.never_allows() {
         Hold::Block(Finding::budget_never_allows(&pod.reference, budget))
     } else {
         Hold::Wait(Waiting::Budget {

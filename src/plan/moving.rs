@@ -266,11 +266,7 @@ fn arrive(draft: &mut Draft, work: &Work<'_>) -> WorkloadState {
         return WorkloadState::Moving;
     }
     let ready = work.elsewhere.iter().filter(|p| p.ready).count();
-    draft.wait(Waiting::Whole {
-        workload: work.reference.clone(),
-        ready,
-        replicas: work.replicas(),
-    });
+    draft.wait(gates::not_whole(work, ready));
     WorkloadState::Moving
 }
 

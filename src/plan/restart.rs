@@ -32,7 +32,7 @@ pub(super) fn deployment(
             .is_some_and(|c| c.uid == work.reference.uid)
             && set.restarted_at.as_ref() == Some(&value)
     });
-    if restarted_before {
+    if restarted_before || is_undone(work, deployment.generation) {
         return Err(Hold::Block(Finding::restart_reverted(&work.reference)));
     }
     if deployment.paused {
@@ -48,6 +48,7 @@ pub(super) fn deployment(
         } => max_surge.saturating_add(max_unavailable) as usize,
     };
     may_begin(scene, work, slots, missing, at_once)?;
+    record(draft, work, deployment.generation);
     draft.act(Action::Restart {
         workload: work.reference.clone(),
         resource_version: deployment.resource_version.clone(),

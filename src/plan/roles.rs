@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::world::Pod;
 
+use super::scene::Work;
+
 /// A pod that leads has the label `key` with one of `values`, and the label `beside`, where a key is not telling enough alone.
 struct Role {
     key: &'static str,
@@ -54,6 +56,15 @@ const LEADS: [Role; 9] = [
 /// The pod leads the others of its owner, as far as its labels tell.
 pub(super) fn leads(pod: &Pod) -> bool {
     is_lead(&pod.labels)
+}
+
+/// The pod leads, and the workload has others that follow it, to which the lead can pass.
+pub(super) fn leads_others(work: &Work<'_>, pod: &Pod) -> bool {
+    leads(pod)
+        && work
+            .staying()
+            .chain(work.elsewhere.iter().copied())
+            .any(|p| !leads(p))
 }
 
 fn is_lead(labels: &BTreeMap<String, String>) -> bool {

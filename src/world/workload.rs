@@ -36,6 +36,8 @@ pub struct Deployment {
     /// Labels of the pods that it makes.
     pub pod_labels: BTreeMap<String, String>,
     pub resource_version: String,
+    /// `metadata.generation`: one more with each change of its spec.
+    pub generation: i64,
     pub replicas: u32,
     pub updated: u32,
     pub available: u32,

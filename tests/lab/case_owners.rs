@@ -1,14 +1,14 @@
 //! Pods of every kind of owner: of none, of a custom resource, of a Job; and what rules make of them.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use lab::fixtures::{self, Pods};
 use lab::judge::AuditEvent;
 use serde_json::json;
 
+use crate::beside::{Custom, again_and_again, beside, keep};
 use crate::world::{World, is_ready, node_of, only_tells};
 
 /// Nothing makes it again, so it is left alone, unless a person says that it may go; then it goes, and its end was announced.
@@ -43,57 +43,11 @@ async fn case_21_an_unmanaged_pod_goes_only_when_that_was_asked_for() {
     assert_eq!(evicted, ["db-0", "legacy"]);
 }
 
-const DEFINITION: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: clusters.db.example.com}
-spec:
-  group: db.example.com
-  names: {kind: Cluster, plural: clusters}
-  scope: Namespaced
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
-
-const MAY_READ: &str = "
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: relocator-clusters}
-rules:
-- {apiGroups: [db.example.com], resources: [clusters], verbs: [get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: relocator-clusters}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: relocator-clusters}
-subjects:
-- {kind: ServiceAccount, name: relocator, namespace: relocator-system}
-";
-
-/// A pod of the custom resource of that UID.
-fn owned(name: &str, uid: &str) -> Pod {
+/// A pod of that custom resource.
+fn owned(name: &str, owner: &OwnerReference) -> Pod {
     let mut pod = fixtures::bare_pod(name).label("app", "pg").ready_after(1);
-    let owner = json!([{
-        "apiVersion": "db.example.com/v1", "kind": "Cluster", "name": "pg", "uid": uid, "controller": true,
-    }]);
-    pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    pod.metadata.owner_references = Some(vec![owner.clone()]);
     pod
-}
-
-/// What an operator of databases does, for as long as it is polled: each pod that is missing is made again.
-async fn keep(pods: Api<Pod>, uid: &str, names: &[&str]) {
-    loop {
-        for name in names {
-            if let Ok(None) = pods.get_opt(name).await {
-                // Somebody may have been quicker, and the next round sees to what has failed.
-                let _made = pods.create(&PostParams::default(), &owned(name, uid)).await;
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
 }
 
 /// Two pods of a custom resource, and one that claims to belong to one which is gone. Whether the first exists may not be read: it is left
@@ -102,26 +56,11 @@ async fn keep(pods: Api<Pod>, uid: &str, names: &[&str]) {
 async fn case_23_pods_of_a_custom_resource_move_when_it_is_seen_to_exist() {
     let world = World::start().await;
     world.nodes(&[("old", "4")]).await;
-    world.lab.apply(DEFINITION).await.unwrap();
-    world
-        .kubectl(&[
-            "wait",
-            "--for=condition=Established",
-            "crd/clusters.db.example.com",
-        ])
-        .await;
-    let cluster = "{apiVersion: db.example.com/v1, kind: Cluster, metadata: {name: pg, namespace: default}, spec: {instances: 2}}";
-    world.lab.apply(cluster).await.unwrap();
-    let uid = world
-        .kubectl(&[
-            "get",
-            "clusters.db.example.com",
-            "pg",
-            "--output=jsonpath={.metadata.uid}",
-        ])
-        .await;
+    let kind = Custom::UNKNOWN;
+    kind.define(&world).await;
+    let owner = kind.create(&world, "pg", &json!({"instances": 2})).await;
     for name in ["pg-1", "pg-2"] {
-        world.lab.put(&owned(name, &uid)).await.unwrap();
+        world.lab.put(&owned(name, &owner)).await.unwrap();
     }
     world.settled().await;
     world.nodes(&[("spare", "4")]).await;
@@ -137,7 +76,7 @@ async fn case_23_pods_of_a_custom_resource_move_when_it_is_seen_to_exist() {
             said.contains("Cluster default/pg (db.example.com/v1)"),
             "{said}"
         );
-        world.lab.apply(MAY_READ).await.unwrap();
+        kind.may_be_read(&world).await;
         let end = story.succeeds().await;
         let workload = &end.status["workloads"][0];
         let listed = (
@@ -155,10 +94,9 @@ async fn case_23_pods_of_a_custom_resource_move_when_it_is_seen_to_exist() {
         );
         assert_eq!(end.pods, "2/2");
     };
-    tokio::select! {
-        () = story => {}
-        () = keep(pods.clone(), &uid, &names) => unreachable!("it goes on for ever"),
-    }
+    let wanted = names.map(|name| owned(name, &owner));
+    let operator = again_and_again(async || keep(&pods, &wanted).await);
+    beside(operator, story).await;
     let places = world.places("pg").await;
     assert!(places.iter().all(|(_, node)| node == "spare"), "{places:?}");
 
@@ -173,16 +111,12 @@ async fn case_23_pods_of_a_custom_resource_move_when_it_is_seen_to_exist() {
 async fn case_23_an_owner_of_another_uid_makes_nothing_again() {
     let world = World::start().await;
     world.nodes(&[("old", "4"), ("spare", "4")]).await;
-    world.lab.apply(DEFINITION).await.unwrap();
-    world
-        .kubectl(&[
-            "wait",
-            "--for=condition=Established",
-            "crd/clusters.db.example.com",
-        ])
-        .await;
-    world.lab.apply(MAY_READ).await.unwrap();
-    let mut forged = owned("forged", "5a9d3a52-0000-4000-8000-000000000000");
+    let kind = Custom::UNKNOWN;
+    kind.define(&world).await;
+    kind.may_be_read(&world).await;
+    let mut owner = kind.create(&world, "pg", &json!({"instances": 1})).await;
+    "5a9d3a52-0000-4000-8000-000000000000".clone_into(&mut owner.uid);
+    let mut forged = owned("forged", &owner);
     forged.spec.as_mut().unwrap().node_name = Some("old".to_owned());
     // The garbage collector takes away what belongs to nobody; a finalizer keeps it long enough to be looked at.
     forged.metadata.finalizers = Some(vec!["example.com/kept".to_owned()]);

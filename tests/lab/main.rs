@@ -11,6 +11,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod beside;
 mod held;
 mod shared;
 mod world;
@@ -20,10 +21,14 @@ mod bad_input;
 mod blocked;
 mod case_budgets;
 mod case_eviction;
+mod case_lead;
 mod case_lost;
 mod case_owners;
+mod case_putback;
 mod case_quiet;
+mod case_rollouts;
 mod case_scaled;
+mod case_sets;
 mod case_silent;
 mod case_system;
 mod case_volumes;
@@ -36,6 +41,7 @@ mod edits;
 mod faults;
 mod forbidden;
 mod leaders;
+mod mixed_fleet;
 mod quiet;
 mod several;
 mod stopping;

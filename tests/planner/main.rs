@@ -30,5 +30,6 @@ mod strategies;
 mod sweep;
 mod system;
 mod toy;
+mod undone;
 mod volumes;
 mod wake;

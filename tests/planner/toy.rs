@@ -294,6 +294,7 @@ impl Toy {
         let replicas = u32::try_from(nodes.len()).unwrap();
         let deployment = Deployment {
             resource_version: self.next_version(),
+            generation: 1,
             replicas,
             updated: replicas,
             available: replicas,
@@ -663,9 +664,12 @@ impl Toy {
                 deployment.observed = false;
                 match action {
                     Action::Restart { restarted_at, .. } => {
+                        let changed = deployment.restarted_at.as_ref() != Some(restarted_at);
+                        deployment.generation += i64::from(changed);
                         deployment.restarted_at = Some(restarted_at.clone());
                     }
                     Action::Surge { mark, .. } => {
+                        deployment.generation += 1;
                         deployment.replicas = mark.to;
                         deployment.surge = Some(mark.clone());
                     }
@@ -749,6 +753,7 @@ impl Toy {
                 let deployment = self.deployment_mut(&workload.name);
                 deployment.resource_version = version;
                 deployment.observed = false;
+                deployment.generation += i64::from(replicas.is_some());
                 deployment.replicas = replicas.unwrap_or(deployment.replicas);
                 deployment.surge = None;
             }

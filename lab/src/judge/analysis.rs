@@ -185,7 +185,10 @@ impl<'a> Case<'a> {
             Detail::Workload(now) => {
                 let was = before.workload()?;
                 if now.restarted_at() != was.restarted_at() {
-                    let request = self.our_write_of(change, "restartedAt")?;
+                    // Who takes a restart away soon after is told from who wrote it by the value.
+                    let value = now.restarted_at();
+                    let value = value.as_deref().unwrap_or("restartedAt\":null");
+                    let request = self.our_write_of(change, value)?;
                     Some((request, What::Restarted))
                 } else if now.replicas != was.replicas {
                     let request = self.our_write_of(change, "replicas")?;

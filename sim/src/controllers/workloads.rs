@@ -297,6 +297,29 @@ fn report(store: &mut Store, deployment: &Value) {
     );
 }
 
+/// The label by which a `StatefulSet` knows of which revision a pod is.
+const REVISION: &str = "controller-revision-hash";
+
+/// The revision of the present template: what the name of its `ControllerRevision` would be.
+fn revision(set: &Value) -> String {
+    // FNV-1a, 64 bit.
+    let template = at(set, &["spec", "template"]).to_string();
+    let hash = template
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    format!("{}-{hash:016x}", name(set))
+}
+
+fn is_of(pod: &Value, revision: &str) -> bool {
+    text(pod, &["metadata", "labels", REVISION]) == revision
+}
+
+fn is_healthy(pod: &Value) -> bool {
+    is_ready(pod) && !is_terminating(pod)
+}
+
 impl Controller for StatefulSets {
     fn looks_at(&self) -> &'static [Resource] {
         &[Resource::StatefulSets, Resource::Pods]
@@ -305,58 +328,104 @@ impl Controller for StatefulSets {
     fn run(&mut self, store: &mut Store, _rng: &mut Rng) -> Option<Timestamp> {
         let sets: Vec<_> = store.all(Resource::StatefulSets).cloned().collect();
         for set in sets {
-            let parallel = text(&set, &["spec", "podManagementPolicy"]) == "Parallel";
-            let claims = !crate::json::list(&set, &["spec", "volumeClaimTemplates"]).is_empty();
-            for ordinal in 0..replicas(&set) {
-                let pod_name = format!("{}-{ordinal}", name(&set));
-                let there = store
-                    .get(Resource::Pods, namespace(&set), &pod_name)
-                    .cloned();
-                match there {
-                    None => {
-                        let mut pod = pod(&set);
-                        crate::json::set(&mut pod, &["metadata", "name"], pod_name.as_str());
-                        if claims {
-                            let claim = json!([{"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{pod_name}")}}]);
-                            crate::json::set(&mut pod, &["spec", "volumes"], claim);
-                        }
-                        // The name is free.
-                        let _made = store.create(Resource::Pods, pod);
-                        if !parallel {
-                            break;
-                        }
-                    }
-                    Some(pod) if is_finished(&pod) && !is_terminating(&pod) => {
-                        delete(store, Resource::Pods, &pod, MANAGER);
-                    }
-                    // In order: each waits for the one before.
-                    Some(pod)
-                        if !parallel
-                            && (is_terminating(&pod) || condition(&pod, "Ready") != "True") =>
-                    {
-                        break;
-                    }
-                    Some(_) => {}
-                }
+            let complete = fill(store, &set);
+            let condemned = take_surplus(store, &set);
+            let by_itself = text(&set, &["spec", "updateStrategy", "type"]) != "OnDelete";
+            if complete && !condemned && by_itself {
+                roll_set(store, &set);
             }
-            let mut surplus = owned(store, Resource::Pods, uid(&set));
-            surplus.retain(|p| ordinal(p) >= replicas(&set) && !is_terminating(p));
-            surplus.sort_by_key(|p| -ordinal(p));
-            if let Some(last) = surplus.first() {
-                delete(store, Resource::Pods, last, MANAGER);
-            }
-            let pods = active(store, uid(&set));
-            store.change(Resource::StatefulSets, namespace(&set), name(&set), |s| {
-                let generation = number(s, &["metadata", "generation"]);
-                crate::json::set(s, &["status"], json!({
-                    "observedGeneration": generation, "replicas": pods.len(), "readyReplicas": ready(&pods),
-                    "availableReplicas": ready(&pods), "updatedReplicas": pods.len(),
-                    "currentRevision": "1", "updateRevision": "1",
-                }));
-            });
+            report_set(store, &set);
         }
         None
     }
+}
+
+/// Makes the pods that are missing, of the present revision. False when it goes in order and one of them is waited for.
+fn fill(store: &mut Store, set: &Value) -> bool {
+    let parallel = text(set, &["spec", "podManagementPolicy"]) == "Parallel";
+    let claims = !crate::json::list(set, &["spec", "volumeClaimTemplates"]).is_empty();
+    for ordinal in 0..replicas(set) {
+        let pod_name = format!("{}-{ordinal}", name(set));
+        let there = store
+            .get(Resource::Pods, namespace(set), &pod_name)
+            .cloned();
+        match there {
+            None => {
+                let mut pod = pod(set);
+                crate::json::set(&mut pod, &["metadata", "name"], pod_name.as_str());
+                crate::json::set(&mut pod, &["metadata", "labels", REVISION], revision(set));
+                if claims {
+                    let claim = json!([{"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{pod_name}")}}]);
+                    crate::json::set(&mut pod, &["spec", "volumes"], claim);
+                }
+                // The name is free.
+                let _made = store.create(Resource::Pods, pod);
+                if !parallel {
+                    return false;
+                }
+            }
+            Some(pod) if is_finished(&pod) && !is_terminating(&pod) => {
+                delete(store, Resource::Pods, &pod, MANAGER);
+            }
+            Some(pod) if !parallel && !is_healthy(&pod) => return false,
+            Some(_) => {}
+        }
+    }
+    true
+}
+
+/// Takes away the last pod that is one too many. True while there is any.
+fn take_surplus(store: &mut Store, set: &Value) -> bool {
+    let mut surplus = owned(store, Resource::Pods, uid(set));
+    surplus.retain(|p| ordinal(p) >= replicas(set));
+    let any = !surplus.is_empty();
+    surplus.retain(|p| !is_terminating(p));
+    surplus.sort_by_key(|p| -ordinal(p));
+    if let Some(last) = surplus.first() {
+        delete(store, Resource::Pods, last, MANAGER);
+    }
+    any
+}
+
+/// Takes away the pod of the highest ordinal that is of an older revision, when all above it are healthy.
+fn roll_set(store: &mut Store, set: &Value) {
+    let partition = ["spec", "updateStrategy", "rollingUpdate", "partition"];
+    let revision = revision(set);
+    let mut pods = owned(store, Resource::Pods, uid(set));
+    pods.retain(|p| ordinal(p) >= number(set, &partition));
+    pods.sort_by_key(|p| -ordinal(p));
+    for pod in pods {
+        if !is_of(&pod, &revision) && !is_terminating(&pod) {
+            delete(store, Resource::Pods, &pod, MANAGER);
+            return;
+        }
+        if !is_healthy(&pod) {
+            return;
+        }
+    }
+}
+
+fn report_set(store: &mut Store, set: &Value) {
+    let pods = active(store, uid(set));
+    let update = revision(set);
+    let updated = count(pods.iter().filter(|p| is_of(p, &update)).count());
+    let wanted = replicas(set);
+    let rolls = text(set, &["spec", "updateStrategy", "type"]) != "OnDelete";
+    store.change(Resource::StatefulSets, namespace(set), name(set), |s| {
+        let before = text(s, &["status", "currentRevision"]).to_owned();
+        let complete = rolls && updated == wanted && ready(&pods) == wanted;
+        let current = if before.is_empty() || complete {
+            update.clone()
+        } else {
+            before
+        };
+        let generation = number(s, &["metadata", "generation"]);
+        crate::json::set(s, &["status"], json!({
+            "observedGeneration": generation, "replicas": pods.len(), "readyReplicas": ready(&pods),
+            "availableReplicas": ready(&pods), "updatedReplicas": updated,
+            "currentRevision": current, "updateRevision": update,
+        }));
+    });
 }
 
 fn ordinal(pod: &Value) -> i64 {

@@ -4,6 +4,7 @@ use crate::api::status::MoveStrategy;
 use crate::plan::draft::Draft;
 use crate::plan::parent::Word;
 use crate::plan::report::Finding;
+use crate::plan::roles;
 use crate::plan::scene::{Owner, Scene, Work};
 use crate::plan::strategy::Choice;
 use crate::plan::stuck;
@@ -85,7 +86,12 @@ fn budgets(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) {
         } else if let Some(budget) = budgets.first().filter(|b| b.keeps_unhealthy(pod)) {
             draft.block(Finding::unhealthy_pod_guarded(&pod.reference, budget));
         } else if let Some(budget) = budgets.first().filter(|b| pod.ready && b.never_allows()) {
-            draft.block(Finding::budget_never_allows(&pod.reference, budget));
+            // It moves last, and may lead no more by then.
+            if roles::leads_others(work, pod) {
+                draft.warn(Finding::lead_guarded(&pod.reference, budget));
+            } else {
+                draft.block(Finding::budget_never_allows(&pod.reference, budget));
+            }
         }
     }
 }

@@ -114,6 +114,16 @@ impl Finding {
         )
     }
 
+    pub(in crate::plan) fn lead_guarded(pod: &PodRef, budget: &Budget) -> Self {
+        Self::new(
+            Reason::PdbNeverAllows,
+            budget.to_string(),
+            format!(
+                "it never allows an eviction of {pod}, which leads the others of its owner: those move first, and {pod} when the lead has passed on, which some operators see to once the node is cordoned; otherwise ask its operator for a switchover"
+            ),
+        )
+    }
+
     pub(in crate::plan) fn unhealthy_pod_guarded(pod: &PodRef, budget: &Budget) -> Self {
         Self::new(
             Reason::UnhealthyPodGuarded,

@@ -363,6 +363,7 @@ pub fn deployment(object: &apps::Deployment) -> Option<Deployment> {
         reference: workload(WorkloadKind::Deployment, &object.metadata)?,
         pod_labels: pod_labels(Some(&spec.template)),
         resource_version: object.metadata.resource_version.clone()?,
+        generation: object.metadata.generation.unwrap_or_default(),
         replicas,
         updated: count(status.updated_replicas),
         available: count(status.available_replicas),

@@ -250,6 +250,25 @@ fn i9_a_second_restart_is_caught() {
 }
 
 #[test]
+fn i9_who_undoes_a_restart_is_not_taken_for_who_restarted() {
+    let undone = json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": null}}}}});
+    let undone_by = |agent: &str| {
+        let mut s = world();
+        s.begins().at(5.0).restarted(Kind::Deployment, "web", "r1");
+        s.at(5.2)
+            .request(agent, "patch deployments web", Some(undone.clone()))
+            .merge(Kind::Deployment, "web", &undone);
+        s
+    };
+    held(9, &undone_by("kustomize-controller"));
+    named(
+        9,
+        &undone_by("relocator"),
+        &["Deployment shop/web was restarted 2 times", "audit-2"],
+    );
+}
+
+#[test]
 fn i9_each_relocation_may_restart_once() {
     let mut s = world();
     s.begins();
