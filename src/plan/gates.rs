@@ -6,15 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::keys;
 use crate::api::relocation::ReplacementStrategy;
-use crate::world::{
-    Budget, Deployment, Health, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef,
-};
+use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, WorkloadRef};
 
 use super::index::Namespace;
-use super::parent::Word;
 use super::report::{Finding, Waiting};
-use super::scene::{Owner, Scene, Selected, Work};
-use super::{fits, rank, roles, system};
+use super::scene::{Scene, Selected, Work};
+use super::{fits, rank, roles, system, wholeness};
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,7 +161,7 @@ pub(super) fn predecessor_ready(work: &Work<'_>) -> Result<(), Hold> {
     let sick = work.staying().filter(|p| !p.ready).count();
     if sick == 0
         && work.whole_itself()
-        && let Some(waiting) = unwell(work)
+        && let Some(waiting) = wholeness::unwell(work)
     {
         return Err(Hold::Wait(waiting));
     }
@@ -176,43 +173,8 @@ pub(super) fn predecessor_ready(work: &Work<'_>) -> Result<(), Hold> {
     if whole {
         Ok(())
     } else {
-        Err(Hold::Wait(not_whole(work, ready)))
+        Err(Hold::Wait(wholeness::not_whole(work, ready)))
     }
-}
-
-/// What is waited for of a workload that is not whole, of which so many pods are Ready: those that are missing, or its owner's word.
-pub(super) fn not_whole(work: &Work<'_>, ready: usize) -> Waiting {
-    if let Owner::Other(owner) = work.owner
-        && let Health::Unwell(said) = &owner.health
-        && work.ending() == 0
-        && work.size() == work.replicas()
-        && ready >= work.replicas()
-    {
-        return Waiting::Well {
-            owner: work.reference.to_string(),
-            said: said.clone(),
-        };
-    }
-    Waiting::Whole {
-        workload: work.reference.clone(),
-        ready,
-        replicas: work.replicas(),
-    }
-}
-
-/// What the controller above the workload is waited for, which is whole by its own word.
-pub(super) fn unwell(work: &Work<'_>) -> Option<Waiting> {
-    let parent = work.parent?;
-    let said = match parent.word() {
-        Word::Nothing | Word::Unheard(_) => return None,
-        Word::Unwell(said) => said.to_owned(),
-        Word::Unknown(Some(unknown)) => unknown.why.clone(),
-        Word::Unknown(None) => "not read yet".to_owned(),
-    };
-    Some(Waiting::Well {
-        owner: parent.named(&work.reference.namespace),
-        said,
-    })
 }
 
 /// `workloads.settleSeconds` since the last of its moved pods became Ready.

@@ -39,6 +39,7 @@ mod system;
 mod treatment;
 mod volumes;
 mod wake;
+mod wholeness;
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use super::report::{Finding, Waiting};
 use super::scene::{Owner, Scene, Work};
 use super::treatment::{Awaited, Treatment};
 use super::{
-    drain, evict, gates, listed, protect, provision, restart, restore, stuck, surge, wake,
+    drain, evict, listed, protect, provision, restart, restore, stuck, surge, wake, wholeness,
 };
 
 /// Moves what may move now, and takes each node as far as it can go.
@@ -260,13 +260,13 @@ fn arrive(draft: &mut Draft, work: &Work<'_>) -> WorkloadState {
         return WorkloadState::Blocked;
     }
     if work.whole_itself()
-        && let Some(waiting) = gates::unwell(work)
+        && let Some(waiting) = wholeness::unwell(work)
     {
         draft.wait(waiting);
         return WorkloadState::Moving;
     }
     let ready = work.elsewhere.iter().filter(|p| p.ready).count();
-    draft.wait(gates::not_whole(work, ready));
+    draft.wait(wholeness::not_whole(work, ready));
     WorkloadState::Moving
 }
 

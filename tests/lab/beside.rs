@@ -1,5 +1,6 @@
 //! What plays the programs of others beside a story: custom resources with their definitions, and small controllers of them.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -149,11 +150,15 @@ pub(crate) async fn keep(pods: &Api<Pod>, wanted: &[Pod]) -> kube::Result<()> {
 
 /// Lets a controller look at its objects again and again. A look that fails, because somebody else was quicker for example, is made
 /// good by the next.
-pub(crate) async fn again_and_again(look: impl AsyncFn() -> kube::Result<()>) {
-    loop {
-        let _failed = look().await;
-        tokio::time::sleep(LOOKS).await;
-    }
+pub(crate) fn again_and_again<'a>(
+    look: impl AsyncFn() -> kube::Result<()> + 'a,
+) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+    Box::pin(async move {
+        loop {
+            let _failed = look().await;
+            tokio::time::sleep(LOOKS).await;
+        }
+    })
 }
 
 /// Runs the controllers for as long as the story takes.

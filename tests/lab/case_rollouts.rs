@@ -103,11 +103,12 @@ impl Argo {
         } else {
             ("Healthy", "")
         };
-        let pauses = json!([{"reason": "CanaryPauseStep", "startTime": "2026-12-01T00:00:00Z"}]);
+        let conditions =
+            json!([{"reason": "CanaryPauseStep", "startTime": "2026-12-01T00:00:00Z"}]);
         let generation = rollout.metadata.generation.unwrap_or_default();
         let status = json!({
             "observedGeneration": generation.to_string(), "phase": phase, "message": message, "stable": stable_then,
-            "pauseConditions": if paused { pauses } else { json!([]) }, "restartedAt": restarted,
+            "pauseConditions": if paused { conditions } else { json!([]) }, "restartedAt": restarted,
             "promoteFull": promoted && now != stable_then, "availableReplicas": serving(None),
         });
         publish(&self.rollouts, rollout, status).await

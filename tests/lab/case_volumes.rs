@@ -12,10 +12,15 @@ use serde_json::{Value, json};
 
 use crate::world::{Verdict, World, deeds};
 
-const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A volume of this source, bound to a claim in `default`; with `nodes`, only those with a label of that value can use it.
-async fn volume(world: &World, claim: &str, source: &Value, nodes: Option<(&str, &str)>) {
+pub(crate) async fn volume(
+    world: &World,
+    claim: &str,
+    source: &Value,
+    nodes: Option<(&str, &str)>,
+) {
     let name = format!("disk-of-{claim}");
     let size = json!({"storage": "1Gi"});
     let mut volume = json!({
@@ -51,12 +56,12 @@ async fn volume(world: &World, claim: &str, source: &Value, nodes: Option<(&str,
 }
 
 /// A disk of a cloud.
-fn disk() -> Value {
+pub(crate) fn disk() -> Value {
     json!({"csi": {"driver": "csi.example.com", "volumeHandle": "vol"}})
 }
 
 /// Each pod has the claim `data-NAME-ORDINAL`, which is there before it.
-fn with_disks(mut set: StatefulSet) -> StatefulSet {
+pub(crate) fn with_disks(mut set: StatefulSet) -> StatefulSet {
     let template = json!([{
         "metadata": {"name": "data"},
         "spec": {

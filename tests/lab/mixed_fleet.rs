@@ -11,10 +11,12 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use lab::LabOptions;
 use lab::fixtures::{self, Pods};
+use lab::judge::{Cause, Change, Kind};
 use serde_json::{Value, json};
 
 use crate::beside::{Custom, again_and_again, beside, keep};
-use crate::world::{World, is_ready, node_of};
+use crate::case_volumes::{ZONE, disk, volume, with_disks};
+use crate::world::{Verdict, World, is_ready, node_of};
 
 /// Two pods of [`CPU`] fit on a node of it.
 const NODE_POOL: &str = "
@@ -41,6 +43,9 @@ metadata: {name: default}
 
 const CPU: &str = "900m";
 
+/// Pods with a disk each, and the zone of that.
+const HOMES: [(&str, &str); 2] = [("stored-0", "test-zone-b"), ("stored-1", "test-zone-c")];
+
 /// All its pods that have to move: two on each of twenty nodes.
 const PODS: u32 = 40;
 
@@ -56,7 +61,7 @@ fn deployment(name: &str, replicas: i32, strategy: Value) -> Deployment {
     deployment
 }
 
-/// All but the custom resource and the Job: nineteen pods of Deployments, fifteen of `StatefulSet`s, three of a `ReplicaSet`.
+/// All but the custom resource and the Job: seventeen pods of Deployments, seventeen of `StatefulSet`s, three of a `ReplicaSet`.
 async fn workloads(world: &World) {
     let no_surge = RollingUpdateDeployment {
         max_surge: Some(IntOrString::Int(0)),
@@ -64,7 +69,7 @@ async fn workloads(world: &World) {
     };
     let rolling = json!({"type": "RollingUpdate"});
     let deployments = [
-        deployment("web", 7, rolling.clone()),
+        deployment("web", 5, rolling.clone()),
         deployment("guarded", 3, rolling.clone()),
         deployment(
             "tight",
@@ -85,7 +90,17 @@ async fn workloads(world: &World) {
         type_: Some("OnDelete".to_owned()),
         rolling_update: None,
     });
-    for set in [set("ordered", 5), parallel, by_hand, set("broken", 2)] {
+    for (pod, zone) in HOMES {
+        volume(world, &format!("data-{pod}"), &disk(), Some((ZONE, zone))).await;
+    }
+    let stored = with_disks(set("stored", 2));
+    for set in [
+        set("ordered", 5),
+        parallel,
+        by_hand,
+        stored,
+        set("broken", 2),
+    ] {
         world.lab.put(&set).await.unwrap();
     }
     world
@@ -152,6 +167,23 @@ async fn crash(world: &World, crashes: bool) {
     }
 }
 
+/// The nodes and placeholders that were made, in their order.
+fn made(verdict: &Verdict) -> Vec<String> {
+    let changes = verdict
+        .history
+        .changes
+        .iter()
+        .filter(|c| c.cause == Cause::Added);
+    let of_ours = |c: &&Change| {
+        let placeholder = c.object.namespace == "relocator-placeholders";
+        c.object.kind == Kind::NodeClaim || c.object.kind == Kind::Pod && placeholder
+    };
+    changes
+        .filter(of_ours)
+        .map(|c| format!("{} {}", c.at, c.object))
+        .collect()
+}
+
 /// While the pool is emptied, both pods of a workload crash, and its budget keeps them. They are named; all other pods move once, however
 /// they are owned, and the nodes that they leave are removed. Mended, the rest follows.
 #[tokio::test(flavor = "multi_thread")]
@@ -166,7 +198,7 @@ async fn a_fleet_of_every_kind_moves_once_and_nothing_waits_for_the_broken_one()
             "nodepool/fleet",
         ])
         .await;
-    workloads(&world).await;
+    Box::pin(workloads(&world)).await;
     let instances = database(&world).await;
     world.settled().await;
     fixtures::drift_node_pool(&world.lab, "fleet")
@@ -233,9 +265,23 @@ async fn a_fleet_of_every_kind_moves_once_and_nothing_waits_for_the_broken_one()
     let verdict = recording.judge(&world).await;
     verdict.moved_once(PODS);
     verdict.is_clean();
+    assert_eq!(verdict.card.nodes.removed as usize, old.len());
+    as_gently_as_could_be(&verdict);
+    for (pod, zone) in HOMES {
+        let places = world.places("stored").await;
+        let (_, node) = places.iter().find(|(name, _)| name == pod).unwrap();
+        assert_eq!(world.node(node).await.labels()[ZONE], zone, "{pod}");
+    }
+}
+
+/// No node too many, no pod away that need not be, and the Job's pod was let finish.
+fn as_gently_as_could_be(verdict: &Verdict) {
     let nodes = verdict.card.nodes;
-    assert_eq!(nodes.removed as usize, old.len());
-    assert!(nodes.made <= nodes.removed, "none too many: {nodes:?}");
+    assert!(
+        nodes.made <= nodes.removed,
+        "none too many: {nodes:?}\n{}",
+        made(verdict).join("\n")
+    );
     let down = |most: u32, workloads: &[&str]| {
         for workload in workloads {
             let (namespace, rest) = workload.split_once(':').unwrap_or(("default", workload));
@@ -259,11 +305,11 @@ async fn a_fleet_of_every_kind_moves_once_and_nothing_waits_for_the_broken_one()
             "StatefulSet/ordered",
             "StatefulSet/parallel",
             "StatefulSet/by-hand",
+            "StatefulSet/stored",
             "ReplicaSet/plain",
             "Cluster/pg",
         ],
     );
-    // The Job's pod was let finish.
     let evicted = verdict.evicted();
     assert!(
         !evicted.iter().any(|name| name.starts_with("report")),

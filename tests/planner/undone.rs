@@ -78,7 +78,7 @@ fn a_deployment_that_was_changed_before_its_restart_is_restarted_all_the_same() 
     assert_eq!(toy.stage(), "Succeeded");
 }
 
-/// A set of three whose pod 2 leads. The budget of the lead wants one of one, as CloudNativePG makes it.
+/// A set of three whose pod 2 leads. The budget of the lead wants one of one, as `CloudNativePG` makes it.
 fn database(nodes: &[&str]) -> Toy {
     let mut toy = toy(&json!({}));
     toy.stateful_set("db", nodes);

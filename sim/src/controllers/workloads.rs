@@ -11,7 +11,7 @@ use super::{
     Controller, MANAGER, delete, is_finished, is_ready, is_terminating, name, namespace, node_of,
     uid,
 };
-use crate::json::{at, condition, number, set, text};
+use crate::json::{at, number, set, text};
 use crate::resource::Resource;
 use crate::server::controller;
 use crate::store::Store;
