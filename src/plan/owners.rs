@@ -65,8 +65,10 @@ pub(super) fn owns_in(workload: &WorkloadRef, namespace: &str) -> bool {
 fn other<'a>(cluster: &'a Cluster, uid: &Uid) -> Option<&'a WorkloadRef> {
     match cluster.owners.get(uid)? {
         OwnerSight::Found(owner) if !is_bare(&owner.reference) => Some(&owner.reference),
-        OwnerSight::Found(_) => None,
-        OwnerSight::Missing | OwnerSight::Unserved(_) | OwnerSight::Failed(_) => None,
+        OwnerSight::Found(_)
+        | OwnerSight::Missing
+        | OwnerSight::Unserved(_)
+        | OwnerSight::Failed(_) => None,
     }
 }
 

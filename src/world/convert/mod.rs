@@ -458,10 +458,8 @@ pub fn daemon_set(object: &apps::DaemonSet) -> Option<DaemonSet> {
 pub fn budget(object: &PodDisruptionBudget) -> Option<Budget> {
     let (name, uid) = identity(&object.metadata)?;
     let status = object.status.clone().unwrap_or_default();
-    let selector = match object.spec.as_ref().and_then(|s| s.selector.clone()) {
-        Some(selector) => Some(Selector::try_from(selector).unwrap_or_default()),
-        None => None,
-    };
+    let selector = object.spec.as_ref().and_then(|s| s.selector.clone());
+    let selector = selector.map(|selector| Selector::try_from(selector).unwrap_or_default());
     Some(Budget {
         namespace: object.metadata.namespace.clone()?,
         name,

@@ -328,14 +328,14 @@ impl<'a> Judge<'a> {
                 );
             }
             Restore::UnprotectPod { pod, .. } => {
-                assert!(ours(self.pod(&pod.pod.uid), "relocation.sh/protected-by"))
+                assert!(ours(self.pod(&pod.pod.uid), "relocation.sh/protected-by"));
             }
             Restore::UncheapenPod { pod, .. } => assert!(ours(
                 self.pod(&pod.pod.uid),
                 "relocation.sh/deletion-cost-by"
             )),
             Restore::DeletePlaceholder { pod } => {
-                assert!(is_placeholder(self.pod(&pod.uid)), "1: {pod} is not ours")
+                assert!(is_placeholder(self.pod(&pod.uid)), "1: {pod} is not ours");
             }
             Restore::EndSurge { workload, .. } => {
                 let there = self

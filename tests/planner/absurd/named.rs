@@ -61,7 +61,7 @@ fn evicted(actions: &[Action]) -> Vec<&str> {
     evicted.collect()
 }
 
-/// As the attachment pods of KubeVirt, which a virtual machine's pod owns: an eviction would be the end of it.
+/// As the attachment pods of `KubeVirt`, which a virtual machine's pod owns: an eviction would be the end of it.
 #[test]
 fn what_a_pod_or_a_node_owns_is_not_made_again() {
     for kind in ["Pod", "Node", "ConfigMap"] {

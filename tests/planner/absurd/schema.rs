@@ -30,8 +30,8 @@ fn valid(at: &str, value: &Value, schema: &Value) -> Result<(), String> {
         }
     };
     let number = |key: &str| schema[key].as_f64();
-    let most = |key: &str, length: usize| number(key).is_none_or(|n| length as f64 <= n);
-    let least = |key: &str, length: usize| number(key).is_none_or(|n| length as f64 >= n);
+    let most = |key: &str, length: usize| schema[key].as_u64().is_none_or(|n| length as u64 <= n);
+    let least = |key: &str, length: usize| schema[key].as_u64().is_none_or(|n| length as u64 >= n);
     if let Some(words) = schema["enum"].as_array() {
         require(words.contains(value), "enum")?;
     }
