@@ -168,6 +168,16 @@ fn started(recipe: &Recipe, objects: &mut Objects) -> NodeRelocation {
             node.value["spec"]["unschedulable"] = json!(true);
         }
     }
+    if first > Stage::Protecting {
+        for pod in objects
+            .of_mut("Pod")
+            .filter(|p| selected.iter().any(|s| s == p.text("/spec/nodeName")))
+        {
+            let marks = &mut pod.value["metadata"]["annotations"];
+            marks["relocation.sh/protected-by"] = json!(OURS);
+            marks["karpenter.sh/do-not-disrupt"] = json!("true");
+        }
+    }
     relocation.status = Some(status);
     let mirror = relocation.spec.replacement.strategy == ReplacementStrategy::Mirror;
     if mirror && first > Stage::Cordoning {
