@@ -86,7 +86,7 @@ pub enum Mutant {
     NoUid,
     /// A node that is given back is uncordoned, whoever cordoned it.
     UncordonOthers,
-    /// Each restart writes another value, as one with the present time would, and the same restart is asked for again.
+    /// Each restart is asked for twice, the second time with another value, as one with the present time would have.
     DoubleRestart,
     /// What could not be read is taken for empty.
     ActOnUnknown,

@@ -163,6 +163,14 @@ impl Wire {
             };
             let event = call.audited(store.audit().len(), store.now(), &self.life.agent, code);
             store.log(event);
+            if mutant == Some(Mutant::DoubleRestart)
+                && code == 200
+                && let Some(again) = restarted_again(&call)
+                && server::answer(&mut store, &again).is_ok()
+            {
+                let event = again.audited(store.audit().len(), store.now(), &self.life.agent, code);
+                store.log(event);
+            }
             answer
         };
         match fault {
@@ -258,13 +266,6 @@ impl Wire {
 
 /// What the mutant makes of the request; an answer if it is never sent.
 fn mutate(mutant: Mutant, call: &mut Call) -> Option<Value> {
-    let restart = [
-        "spec",
-        "template",
-        "metadata",
-        "annotations",
-        "kubectl.kubernetes.io/restartedAt",
-    ];
     let pods = call.target == Target::Objects(Resource::Pods);
     match mutant {
         Mutant::NoUid if call.subresource == "eviction" => {
@@ -281,16 +282,31 @@ fn mutate(mutant: Mutant, call: &mut Call) -> Option<Value> {
                 *place(&mut call.body, &["spec", "unschedulable"]) = Value::Null;
             }
         }
-        Mutant::DoubleRestart if !text(&call.body, &restart).is_empty() => {
-            let version = text(&call.body, &["metadata", "resourceVersion"]).to_owned();
-            set(&mut call.body, &restart, format!("at {version}"));
-        }
         Mutant::PlaceholderLeak if pods && call.verb == Verb::Delete => {
             return Some(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}));
         }
         _ => {}
     }
     None
+}
+
+/// Where a workload's template says that it is to be restarted.
+const RESTART: [&str; 5] = [
+    "spec",
+    "template",
+    "metadata",
+    "annotations",
+    "kubectl.kubernetes.io/restartedAt",
+];
+
+/// The restart once more with another value, as one that follows from the present time would be.
+fn restarted_again(call: &Call) -> Option<Call> {
+    let value = text(&call.body, &RESTART);
+    let again = (!value.is_empty()).then(|| format!("{value} and later"))?;
+    let mut call = call.clone();
+    unset(&mut call.body, &["metadata", "resourceVersion"]);
+    set(&mut call.body, &RESTART, again);
+    Some(call)
 }
 
 /// A watch that is open.
