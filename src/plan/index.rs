@@ -62,7 +62,7 @@ impl<'a> Index<'a> {
         self.cluster.pods.values().map(AsRef::as_ref)
     }
 
-    /// As [`Cluster::claim_of`].
+    /// The `NodeClaim` whose node is of that name; the first, should several say so.
     pub(super) fn claim_of(&self, node: &NodeName) -> Option<&'a NodeClaim> {
         let claims = self.claims.get_or_init(|| {
             let mut claims = HashMap::new();

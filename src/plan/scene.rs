@@ -326,7 +326,7 @@ impl<'a> Scene<'a> {
         self.index.pods_on(node)
     }
 
-    /// As [`Cluster::claim_of`].
+    /// The `NodeClaim` whose node is of that name.
     pub(super) fn claim_of(&self, node: &NodeName) -> Option<&'a NodeClaim> {
         self.index.claim_of(node)
     }

@@ -387,19 +387,4 @@ impl Cluster {
     pub fn node_named(&self, name: &NodeName) -> Option<&Arc<Node>> {
         self.nodes.values().find(|n| n.name == *name)
     }
-
-    /// The `NodeClaim` whose node is of that name.
-    #[must_use]
-    pub fn claim_of(&self, name: &NodeName) -> Option<&Arc<NodeClaim>> {
-        self.karpenter
-            .as_ref()?
-            .claims
-            .values()
-            .find(|c| c.node.as_ref() == Some(name))
-    }
-
-    /// The budgets that cover the pod.
-    pub fn budgets_of<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a Arc<Budget>> {
-        self.budgets.values().filter(move |b| b.covers(pod))
-    }
 }

@@ -600,7 +600,10 @@ impl Toy {
             }
             Action::Evict { pod, .. } => {
                 let covered: Vec<_> = match self.cluster.pods.get(&pod.uid) {
-                    Some(pod) => self.cluster.budgets_of(pod).cloned().collect(),
+                    Some(pod) => {
+                        let budgets = self.cluster.budgets.values();
+                        budgets.filter(|b| b.covers(pod)).cloned().collect()
+                    }
                     None => return false,
                 };
                 if self.cluster.pods[&pod.uid].ready
