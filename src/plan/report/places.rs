@@ -97,7 +97,7 @@ impl Finding {
             Reason::NodePoolLimit,
             format!("NodePool {pools}"),
             format!(
-                "pods that only its new nodes could take ask for {needed} of {resource}, and spec.limits leaves {left}: raise the limit for the time of the relocation, or lower spec.batchSize"
+                "pods that only its new nodes could take ask for {needed} of {resource}, and spec.limits leaves {left}: raise the limit for the time of the relocation, or select fewer nodes at a time"
             ),
         )
     }
