@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, Container, NodeAffinity, Pod, PodAntiAffinity, PodSecurityContext,
-    PodSpec, ResourceRequirements, SeccompProfile, SecurityContext,
+    Affinity, Capabilities, Container, NodeAffinity, Pod, PodAffinity, PodAntiAffinity,
+    PodSecurityContext, PodSpec, ResourceRequirements, SeccompProfile, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, PostParams, Preconditions};
@@ -65,9 +65,13 @@ fn affinity(shape: &Shape) -> Option<Affinity> {
         required_during_scheduling_ignored_during_execution: Some(shape.repels.clone()),
         ..PodAntiAffinity::default()
     });
-    (nodes.is_some() || apart.is_some()).then_some(Affinity {
+    let near = (!shape.attracts.is_empty()).then(|| PodAffinity {
+        required_during_scheduling_ignored_during_execution: Some(shape.attracts.clone()),
+        ..PodAffinity::default()
+    });
+    (nodes.is_some() || apart.is_some() || near.is_some()).then_some(Affinity {
         node_affinity: nodes,
-        pod_affinity: None,
+        pod_affinity: near,
         pod_anti_affinity: apart,
     })
 }
@@ -126,6 +130,7 @@ fn pod(placeholder: &Placeholder, relocation: &NodeRelocation) -> Pod {
             enable_service_links: Some(false),
             node_selector: Some(shape.node_selector.clone()),
             affinity: affinity(shape),
+            topology_spread_constraints: (!shape.spread.is_empty()).then(|| shape.spread.clone()),
             tolerations: Some(shape.tolerations.clone()),
             scheduler_name: shape.scheduler_name.clone(),
             security_context: Some(PodSecurityContext {

@@ -24,7 +24,7 @@ pub(super) fn repels(work: &Work<'_>, pod: &Pod) -> Vec<PodAffinityTerm> {
         }
     };
     for term in &pod.shape.repels {
-        let own_kind = repels_itself(term, pod);
+        let own_kind = selects(term, pod, pod);
         if own_kind {
             add(among_placeholders(work, &term.topology_key));
         }
@@ -39,37 +39,49 @@ pub(super) fn repels(work: &Work<'_>, pod: &Pod) -> Vec<PodAffinityTerm> {
     all
 }
 
-fn repels_itself(term: &PodAffinityTerm, pod: &Pod) -> bool {
-    let named = term.namespaces.iter().flatten();
-    let mut named = named.peekable();
-    let own_namespace = if named.peek().is_none() {
-        // Without a namespace selector it is the pod's own; what one selects is not known, and its own is the likely one.
-        true
-    } else {
-        named.any(|n| *n == pod.reference.namespace) || term.namespace_selector.is_some()
-    };
-    let selector = term.label_selector.clone();
-    let selector = selector.map(Selector::try_from).and_then(Result::ok);
-    own_namespace && selector.is_some_and(|s| s.matches(&pod.labels))
+/// Whether a term of the one pod's affinity, or anti-affinity, selects the other pod.
+///
+/// Which namespaces a namespace selector selects is not known: it is taken for all of them.
+pub(super) fn selects(term: &PodAffinityTerm, of: &Pod, other: &Pod) -> bool {
+    let namespace = &other.reference.namespace;
+    let named = term.namespaces.as_deref().unwrap_or_default();
+    let in_reach = named.contains(namespace)
+        || term.namespace_selector.is_some()
+        || (named.is_empty() && *namespace == of.reference.namespace);
+    in_reach && is_selected(term.label_selector.as_ref(), other)
 }
 
-fn among_placeholders(work: &Work<'_>, topology: &str) -> PodAffinityTerm {
+/// Whether the labels of the pod are selected. No selector selects nothing.
+pub(super) fn is_selected(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
+    let selector = selector
+        .cloned()
+        .map(Selector::try_from)
+        .and_then(Result::ok);
+    selector.is_some_and(|s| s.matches(&pod.labels))
+}
+
+/// Selects the placeholders of the workload.
+pub(super) fn placeholders(work: &Work<'_>) -> LabelSelector {
     let label = (
         keys::WORKLOAD_UID_LABEL.to_owned(),
         work.reference.uid.to_string(),
     );
+    LabelSelector {
+        match_labels: Some([label].into()),
+        match_expressions: None,
+    }
+}
+
+pub(super) fn among_placeholders(work: &Work<'_>, topology: &str) -> PodAffinityTerm {
     PodAffinityTerm {
-        label_selector: Some(LabelSelector {
-            match_labels: Some([label].into()),
-            match_expressions: None,
-        }),
+        label_selector: Some(placeholders(work)),
         topology_key: topology.to_owned(),
         ..PodAffinityTerm::default()
     }
 }
 
 /// The term of the pod, as one of another namespace has it. What `matchLabelKeys` stand for is in the selector already.
-fn of_the_pod(term: &PodAffinityTerm, pod: &Pod) -> PodAffinityTerm {
+pub(super) fn of_the_pod(term: &PodAffinityTerm, pod: &Pod) -> PodAffinityTerm {
     let mut term = term.clone();
     let unnamed = term.namespaces.as_ref().is_none_or(Vec::is_empty);
     if unnamed && term.namespace_selector.is_none() {

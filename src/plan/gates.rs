@@ -11,7 +11,7 @@ use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, 
 use super::index::Namespace;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected, Work};
-use super::{fits, rank, roles, system, wholeness};
+use super::{fits, near, rank, roles, system, wholeness};
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,11 +112,11 @@ pub(super) fn place(scene: &Scene<'_>, work: &Work<'_>, needed: usize) -> Result
     }
 }
 
-/// As [`place`], for one pod: where its volumes bind it to some nodes, one of the places is on such a node.
+/// As [`place`], for one pod: where something binds it to some nodes, such as its volumes, one of the places is on such a node.
 pub(super) fn place_for(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Result<(), Hold> {
     place(scene, work, 1)?;
     let mirrored = scene.spec.replacement.strategy != ReplacementStrategy::None;
-    let Some(nodes) = scene.volumes().nodes(pod).filter(|_| mirrored) else {
+    let Some(nodes) = near::nodes(scene, work, pod).filter(|_| mirrored) else {
         return Ok(());
     };
     if work.vanishes() {
@@ -231,6 +231,7 @@ fn followers(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
 /// `started` are the workloads that begin to move in this pass, which the world does not show yet.
 pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>, started: &[Uid]) -> Result<(), Hold> {
     rank::turn(scene, work)?;
+    near::turn(scene, work)?;
     followers(scene, work)?;
     system::turn(scene, work, started)?;
     let own = work.pods();

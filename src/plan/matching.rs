@@ -1,4 +1,4 @@
-//! Which placeholder is a place for which pod of its workload: they stand for each other, but for volumes that bind a pod to some nodes.
+//! Which placeholder is a place for which pod of its workload: they stand for each other, but for what binds a pod to some nodes.
 //! Pure.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::NodeSelector;
 use crate::world::{Pod, Uid};
 
 use super::scene::{Scene, Work};
-use super::{fits, gates, provision};
+use super::{fits, gates, near, provision};
 
 /// The placeholders of a workload, and the pods that are left for them.
 pub(super) struct Matched<'a> {
@@ -42,12 +42,12 @@ pub(super) fn of<'a>(scene: &Scene<'_>, work: &Work<'a>, placeholders: &[&Pod]) 
         placeholders: free.len(),
     };
     for pod in work.staying() {
-        let bound_to = scene.volumes().nodes(pod);
+        let bound_to = near::nodes(scene, work, pod);
         let own = |p: &Pod| provision::stands_for(p, pod);
         let fitting = free
             .iter()
             .enumerate()
-            .filter(|(_, (_, p))| own(p) || is_place(scene, work, p, pod, bound_to.as_ref()));
+            .filter(|(_, (_, p))| own(p) || is_place(scene, p, pod, bound_to.as_ref()));
         let best = fitting.max_by_key(|(_, (placed, p))| (*placed, own(p)));
         match best.map(|(index, _)| index) {
             Some(index) => {
@@ -63,7 +63,6 @@ pub(super) fn of<'a>(scene: &Scene<'_>, work: &Work<'a>, placeholders: &[&Pod]) 
 /// Whether the pod could take the place of the placeholder, made for another pod of its workload.
 fn is_place(
     scene: &Scene<'_>,
-    work: &Work<'_>,
     placeholder: &Pod,
     pod: &Pod,
     bound_to: Option<&NodeSelector>,
@@ -74,6 +73,6 @@ fn is_place(
     if let Some(node) = placeholder.node.as_ref().and_then(|n| scene.node(n)) {
         return fits::matches(nodes, node);
     }
-    let wanted = provision::shape(scene, work, pod).required_affinity;
-    placeholder.shape.required_affinity == wanted
+    let wanted = fits::both(pod.shape.required_affinity.clone(), nodes);
+    placeholder.shape.required_affinity == Some(wanted)
 }

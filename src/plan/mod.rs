@@ -15,6 +15,7 @@ mod index;
 mod listed;
 mod matching;
 mod moving;
+mod near;
 mod owners;
 mod parent;
 mod planning;

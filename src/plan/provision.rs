@@ -14,7 +14,7 @@ use super::draft::Draft;
 use super::gates;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, Placeholder, Restore, apart, fits, listed, matching, moving, protect};
+use super::{Action, Placeholder, Restore, apart, fits, listed, matching, moving, near, protect};
 
 /// How the places stand.
 struct Tally {
@@ -250,7 +250,7 @@ fn stands_for_one_of(placeholder: &Pod, work: &Work<'_>) -> bool {
     work.staying().any(|pod| stands_for(placeholder, pod))
 }
 
-/// What a place for the pod is to be like.
+/// What a place for the pod is to be like, other pods aside, but for those that it may not be near.
 pub(super) fn shape(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Shape {
     let mut shape = pod.shape.clone();
     // What Kubernetes adds to a placed pod of its own is not part of what it asks for.
@@ -275,7 +275,21 @@ pub(super) fn shape(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Shape {
         shape.required_affinity = Some(fits::both(shape.required_affinity, &nodes));
     }
     shape.repels = apart::repels(work, pod);
+    shape.attracts.clear();
+    shape.spread.clear();
     shape
+}
+
+/// As [`shape`], and where the other pods are that have to be near it, or far.
+fn shape_of_place(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Shape {
+    let nodes = near::nodes(scene, work, pod);
+    let own = pod.shape.required_affinity.clone();
+    Shape {
+        spread: near::spread(work, pod, nodes.as_ref()),
+        required_affinity: nodes.map(|n| fits::both(own.clone(), &n)).or(own),
+        attracts: near::attraction(scene, work, pod),
+        ..shape(scene, work, pod)
+    }
 }
 
 /// A place for the pod, or for another of its workload that is like it.
@@ -296,7 +310,7 @@ pub(super) fn placeholder(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Plac
             + &short(pod.reference.uid.as_str(), 8),
         pod: pod.reference.clone(),
         workload: work.reference.clone(),
-        shape: shape(scene, work, pod),
+        shape: shape_of_place(scene, work, pod),
         image: scene.spec.replacement.image.clone(),
     }
 }

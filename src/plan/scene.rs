@@ -11,6 +11,7 @@ use crate::world::{
 };
 
 use super::index::{Index, Namespace, Placeholders};
+use super::near::{self, Before};
 use super::owners::workload_of;
 use super::parent::{self, Parent};
 use super::policy::Policy;
@@ -38,6 +39,8 @@ pub(super) struct Scene<'a> {
     selected: HashSet<&'a str>,
     /// The volumes of all pods.
     volumes: Volumes<'a>,
+    /// Which workloads move before others for the sake of being near each other.
+    before: Before,
 }
 
 /// A selected node.
@@ -257,6 +260,7 @@ impl<'a> Scene<'a> {
         let mut scene = Self::of_nodes(world, cluster);
         let on_selected: Vec<_> = scene.nodes.iter().flat_map(|n| n.pods.iter()).collect();
         scene.works = scene.arrange(on_selected.into_iter());
+        scene.before = near::order(&scene);
         scene
     }
 
@@ -288,6 +292,7 @@ impl<'a> Scene<'a> {
             nodes_by_name,
             selected: HashSet::new(),
             volumes: Volumes::new(cluster),
+            before: Before::new(),
         };
         let records = scene.started().map(|s| s.nodes.as_slice());
         let records = records.unwrap_or_default();
@@ -372,6 +377,11 @@ impl<'a> Scene<'a> {
     /// The volumes of all pods.
     pub(super) fn volumes(&self) -> &Volumes<'a> {
         &self.volumes
+    }
+
+    /// The workloads, by their place in `works`, that move before this one because they have to be near each other.
+    pub(super) fn before(&self, workload: &Uid) -> &[usize] {
+        self.before.get(workload).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn node(&self, name: &NodeName) -> Option<&'a Node> {

@@ -13,7 +13,7 @@ use super::moving::{self, Slots};
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Work};
 use super::{Action, Restore};
-use super::{stuck, system};
+use super::{near, stuck, system};
 
 /// The mark of a surge of ours that is under way.
 pub(super) fn ours<'a>(scene: &Scene<'_>, deployment: &'a Deployment) -> Option<&'a SurgeMark> {
@@ -71,7 +71,8 @@ pub(super) fn raise(
     gates::place(scene, work, 1)?;
     gates::turn(scene, work, &slots.started)?;
     let places = gates::places(scene, work);
-    let most = if system::one_by_one(work) {
+    // Of a spread workload the second of two new pods may have to be in another zone than the second that goes.
+    let most = if system::one_by_one(work) || near::is_spread(work) {
         1
     } else {
         slots.free.max(1)

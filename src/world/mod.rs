@@ -19,6 +19,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     NodeSelector, NodeSelectorRequirement, PodAffinityTerm, Taint, Toleration,
+    TopologySpreadConstraint,
 };
 use kube::core::{Selector, SelectorExt};
 
@@ -227,6 +228,10 @@ pub struct Shape {
     pub scheduler_name: Option<String>,
     /// `requiredDuringSchedulingIgnoredDuringExecution` pod anti-affinity.
     pub repels: Vec<PodAffinityTerm>,
+    /// `requiredDuringSchedulingIgnoredDuringExecution` pod affinity.
+    pub attracts: Vec<PodAffinityTerm>,
+    /// Topology spread constraints that keep a pod from being scheduled (`DoNotSchedule`).
+    pub spread: Vec<TopologySpreadConstraint>,
     /// It has a port of its node: two of the kind can't be on one.
     pub host_ports: bool,
     /// Devices by dynamic resource allocation: `spec.resourceClaims`, by name.

@@ -20,6 +20,7 @@ mod cases_order;
 mod controllers;
 mod edits;
 mod hand;
+mod near;
 mod nodes;
 mod oracle;
 mod random;

@@ -271,6 +271,22 @@ fn shape(spec: &core::PodSpec) -> Shape {
                     .clone()
             })
             .unwrap_or_default(),
+        attracts: spec
+            .affinity
+            .as_ref()
+            .and_then(|a| a.pod_affinity.as_ref())
+            .and_then(|a| {
+                a.required_during_scheduling_ignored_during_execution
+                    .clone()
+            })
+            .unwrap_or_default(),
+        spread: spec
+            .topology_spread_constraints
+            .iter()
+            .flatten()
+            .filter(|c| c.when_unsatisfiable == "DoNotSchedule")
+            .cloned()
+            .collect(),
         host_ports: spec.containers.iter().any(|c| {
             let ports = c.ports.iter().flatten();
             ports
