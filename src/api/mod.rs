@@ -38,5 +38,6 @@ pub mod conditions;
 pub mod crd;
 pub mod keys;
 pub mod relocation;
+pub mod replacement;
 mod schema;
 pub mod status;

@@ -7,10 +7,11 @@
     reason = "the comments are the text of `kubectl explain`, which shows backticks as they are"
 )]
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::replacement::{Placement, Replacement, ReplacementStrategy};
 use super::schema;
 use super::status::NodeRelocationStatus;
 
@@ -85,6 +86,7 @@ use super::status::NodeRelocationStatus;
     validation = fixed(".spec.nodes", "self.spec.nodes == oldSelf.spec.nodes"),
     validation = fixed(".spec.replacement.strategy", "self.spec.replacement.strategy == oldSelf.spec.replacement.strategy"),
     validation = fixed(".spec.replacement.image", "self.spec.replacement.image == oldSelf.spec.replacement.image"),
+    validation = fixed(".spec.replacement.placement", "has(self.spec.replacement.placement) == has(oldSelf.spec.replacement.placement) && (!has(self.spec.replacement.placement) || self.spec.replacement.placement == oldSelf.spec.replacement.placement)"),
     validation = fixed(".spec.workloads.strategy", "self.spec.workloads.strategy == oldSelf.spec.workloads.strategy"),
     validation = fixed(".spec.workloads.settleSeconds", "self.spec.workloads.settleSeconds == oldSelf.spec.workloads.settleSeconds"),
     validation = fixed(".spec.workloads.rules", "has(self.spec.workloads.rules) == has(oldSelf.spec.workloads.rules) && (!has(self.spec.workloads.rules) || self.spec.workloads.rules == oldSelf.spec.workloads.rules)"),
@@ -97,8 +99,8 @@ use super::status::NodeRelocationStatus;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRelocationSpec {
-    /// Which nodes to empty: the selected nodes. At least one of names, selector and nodePools; all that are given must
-    /// match. Resolved once, at the start, and then recorded in status.nodes with their UIDs: a node that matches later
+    /// Which nodes to empty: the selected nodes. At least one of names, selector, nodePools and createdBefore; all that are
+    /// given must match. Resolved once, at the start, and then recorded in status.nodes with their UIDs: a node that matches later
     /// is not added. Immutable once started.
     pub nodes: NodeSelection,
 
@@ -169,8 +171,8 @@ fn fixed(field: &str, unchanged: &str) -> kube::core::Rule {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.names) || has(self.selector) || has(self.nodePools)",
-    "message": "spec.nodes: give at least one of spec.nodes.names, spec.nodes.selector and spec.nodes.nodePools"
+    "rule": "has(self.names) || has(self.selector) || has(self.nodePools) || has(self.createdBefore)",
+    "message": "spec.nodes: give at least one of spec.nodes.names, spec.nodes.selector, spec.nodes.nodePools and spec.nodes.createdBefore"
 }]))]
 pub struct NodeSelection {
     /// Names of Nodes, each once. 1 to 1000. Default: nodes of any name.
@@ -188,6 +190,12 @@ pub struct NodeSelection {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::node_pools")]
     pub node_pools: Vec<String>,
+
+    /// Nodes made before this time, as their metadata.creationTimestamp says: an RFC 3339 time of the years 2000 to 2099, such
+    /// as 2026-11-30T00:00:00Z. Default: nodes of any age.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::created_before")]
+    pub created_before: Option<Time>,
 
     /// Which of the matching nodes. Any (default): all of them. Drifted: only those whose NodeClaim has the condition
     /// Drifted=True, which Karpenter sets when a node no longer is what its NodePool asks for.
@@ -216,52 +224,6 @@ pub enum NodeState {
 }
 
 words!(NodeState: Any, Drifted);
-
-/// How room is made on other nodes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Replacement {
-    /// How room is made. Mirror (default): one placeholder, a pod that does nothing, for each pod that has to move, with
-    /// the same requests, node affinity and tolerations; an autoscaler launches the nodes that they need, and they give
-    /// way to the real pods. None: nothing is made; the pods go where there is room. Immutable once started.
-    pub strategy: ReplacementStrategy,
-
-    /// Container image of the placeholders. It is started without a command and must run until it is stopped, under any
-    /// user. 1 to 512 characters. Default: registry.k8s.io/pause:3.10. Immutable once started.
-    #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [{
-        "rule": "self.matches('^[^ \\t\\r\\n]+$')",
-        "message": "spec.replacement.image: an image reference without spaces, such as registry.k8s.io/pause:3.10"
-    }]))]
-    pub image: String,
-
-    /// How long a placeholder may take until it is placed on a node that is Ready, in seconds. One that takes longer
-    /// while no pod has moved yet ends the relocation, and all is put back; one that does so later is a blocker.
-    /// 30 to 86400. Default: 900. It may change while the relocation runs.
-    #[schemars(range(min = 30, max = 86400))]
-    pub timeout_seconds: u32,
-}
-
-impl Default for Replacement {
-    fn default() -> Self {
-        Self {
-            strategy: ReplacementStrategy::Mirror,
-            image: "registry.k8s.io/pause:3.10".into(),
-            timeout_seconds: 900,
-        }
-    }
-}
-
-/// How room is made on other nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ReplacementStrategy {
-    /// One placeholder for each pod that has to move, shaped like it.
-    #[default]
-    Mirror,
-    /// Nothing is made: the pods go where there is room.
-    None,
-}
-
-words!(ReplacementStrategy: Mirror, None);
 
 /// How the pods move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -5,6 +5,7 @@
 //! on the clusters that old versions of Karpenter run on.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
 use super::conditions::MAX_MESSAGE_BYTES;
 
@@ -109,6 +110,117 @@ pub(super) fn kinds(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// `spec.nodes.createdBefore`. The pattern is that of RFC 3339, of which the format lets pass more than our types read.
+pub(super) fn created_before(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "format": "date-time",
+        "maxLength": 35,
+        "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$",
+        "x-kubernetes-validations": [{
+            "rule": "self >= timestamp('2000-01-01T00:00:00Z') && self < timestamp('2100-01-01T00:00:00Z')",
+            "message": "spec.nodes.createdBefore: a time of the years 2000 to 2099, such as 2026-11-30T00:00:00Z",
+        }],
+    })
+}
+
+/// `spec.replacement.placement.nodeSelector`.
+pub(super) fn placement_labels(_: &mut SchemaGenerator) -> Schema {
+    node_labels("spec.replacement.placement.nodeSelector")
+}
+
+/// `spec.replacement.placement.tolerations`.
+pub(super) fn placement_tolerations(_: &mut SchemaGenerator) -> Schema {
+    tolerations("spec.replacement.placement.tolerations")
+}
+
+/// Most labels and tolerations for placeholders.
+const PLACEMENT_ENTRIES: u32 = 16;
+
+/// Labels of nodes with their values, as in a node selector. Not empty when given, as lists of names are.
+fn node_labels(field: &str) -> Schema {
+    let mut rules = label_rules(field);
+    rules.push(json!({
+        "rule": "size(self) > 0",
+        "message": format!("{field}: at least one label with its value, or leave it out"),
+    }));
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "maxProperties": PLACEMENT_ENTRIES,
+        "additionalProperties": {"type": "string", "maxLength": LABEL_VALUE_LENGTH},
+        "x-kubernetes-validations": rules,
+    })
+}
+
+/// What holds for the keys and values of labels.
+fn label_rules(field: &str) -> Vec<Value> {
+    vec![
+        json!({
+            "rule": format!("self.all(key, size(key) <= {LABEL_KEY_LENGTH} && key.matches('{LABEL_KEY}'))"),
+            "message": format!("{field}: each key is a label key, such as app or example.com/team"),
+        }),
+        json!({
+            "rule": format!("self.all(key, self[key].matches('{LABEL_VALUE}'))"),
+            "message": format!("{field}: each value is a label value: at most {LABEL_VALUE_LENGTH} letters, digits, '-', '_' and '.'"),
+        }),
+    ]
+}
+
+/// Tolerations, as a pod has them.
+fn tolerations(field: &str) -> Schema {
+    json_schema!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": PLACEMENT_ENTRIES,
+        "x-kubernetes-list-type": "atomic",
+        "items": {
+            "description": "One toleration, as in the spec of a pod.",
+            "type": "object",
+            "x-kubernetes-validations": [
+                {
+                    "rule": "has(self.key) && size(self.key) > 0 || has(self.operator) && self.operator == 'Exists'",
+                    "message": format!("{field}: without a key the operator is Exists, which tolerates every taint"),
+                },
+                {
+                    "rule": "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || size(self.value) == 0",
+                    "message": format!("{field}: a value is not allowed with operator Exists"),
+                },
+            ],
+            "properties": {
+                "key": {
+                    "description": "Key of the taint. Default: the taints of any key, with operator Exists.",
+                    "type": "string",
+                    "maxLength": LABEL_KEY_LENGTH,
+                    "x-kubernetes-validations": [{
+                        "rule": format!("self == '' || self.matches('{LABEL_KEY}')"),
+                        "message": format!("{field}: key is the key of a taint, such as dedicated or example.com/gpu"),
+                    }],
+                },
+                "operator": {
+                    "description": "Equal (default): the taint has this value. Exists: it has any.",
+                    "type": "string",
+                    "enum": ["Equal", "Exists"],
+                },
+                "value": {
+                    "description": "Value of the taint, with operator Equal. Default: the empty value.",
+                    "type": "string",
+                    "maxLength": LABEL_VALUE_LENGTH,
+                    "x-kubernetes-validations": [{
+                        "rule": format!("self.matches('{LABEL_VALUE}')"),
+                        "message": format!("{field}: value is a label value: at most {LABEL_VALUE_LENGTH} letters, digits, '-', '_' and '.'"),
+                    }],
+                },
+                "effect": {
+                    "description": "Effect of the taint. Default: any effect.",
+                    "type": "string",
+                    "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"],
+                },
+            },
+        },
+    })
+}
+
 /// A label selector with bounds. An empty one, which in Kubernetes matches everything, is refused: it is far more often
 /// a template that came out empty than a wish.
 fn selector(field: &str, entries: u32) -> Schema {
@@ -125,16 +237,7 @@ fn selector(field: &str, entries: u32) -> Schema {
                 "type": "object",
                 "maxProperties": entries,
                 "additionalProperties": {"type": "string", "maxLength": LABEL_VALUE_LENGTH},
-                "x-kubernetes-validations": [
-                    {
-                        "rule": format!("self.all(key, size(key) <= {LABEL_KEY_LENGTH} && key.matches('{LABEL_KEY}'))"),
-                        "message": format!("{field}.matchLabels: each key is a label key, such as app or example.com/team"),
-                    },
-                    {
-                        "rule": format!("self.all(key, self[key].matches('{LABEL_VALUE}'))"),
-                        "message": format!("{field}.matchLabels: each value is a label value: at most {LABEL_VALUE_LENGTH} letters, digits, '-', '_' and '.'"),
-                    },
-                ],
+                "x-kubernetes-validations": label_rules(&format!("{field}.matchLabels")),
             },
             "matchExpressions": {
                 "description": format!("Conditions on labels; all of them must hold. At most {entries}."),

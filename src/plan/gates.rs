@@ -11,7 +11,7 @@ use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, 
 use super::index::Namespace;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected, Work};
-use super::{fits, near, rank, roles, system, wholeness};
+use super::{fits, near, placement, rank, roles, system, wholeness};
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,9 +75,13 @@ pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
 
 /// The placeholders of the workload that are bound to a node that pods can move to.
 pub(super) fn placed(scene: &Scene<'_>, work: &Work<'_>) -> usize {
+    let admits = |p: &Pod| {
+        let node = p.node.as_ref().and_then(|n| scene.node(n));
+        node.is_some_and(|n| placement::admits(scene, work, n))
+    };
     scene
         .placeholders_of(&work.reference.uid)
-        .filter(|p| is_placed(scene, p))
+        .filter(|p| is_placed(scene, p) && admits(p))
         .count()
 }
 

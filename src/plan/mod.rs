@@ -18,6 +18,7 @@ mod moving;
 mod near;
 mod owners;
 mod parent;
+mod placement;
 mod planning;
 mod policy;
 mod preflight;

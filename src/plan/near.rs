@@ -19,7 +19,7 @@ use super::fits::HOSTNAME;
 use super::gates::Hold;
 use super::report::Waiting;
 use super::scene::{Scene, Work};
-use super::{apart, fits};
+use super::{apart, fits, placement};
 
 /// The nodes that the place of the pod has to be one of: those that its volumes can be used on, in the zone that it must not leave.
 /// `None`: any.
@@ -75,10 +75,11 @@ fn could_be(scene: &Scene<'_>, pod: &Pod, nodes: &NodeSelector) -> bool {
     let Some(karpenter) = &scene.cluster.karpenter else {
         return true;
     };
-    let shape = Shape {
+    let mut shape = Shape {
         required_affinity: Some(fits::both(pod.shape.required_affinity.clone(), nodes)),
         ..pod.shape.clone()
     };
+    placement::apply(scene, &mut shape);
     let asks = fits::asks(&shape);
     let admits = |taints| fits::repelled_by(&shape, taints).is_none();
     let stays =

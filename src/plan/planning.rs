@@ -99,6 +99,9 @@ fn criteria(scene: &Scene<'_>) -> String {
     if !wanted.node_pools.is_empty() {
         parts.push(format!("nodePools [{}]", wanted.node_pools.join(", ")));
     }
+    if let Some(time) = &wanted.created_before {
+        parts.push(format!("createdBefore {}", time.0));
+    }
     parts.push(format!("state {:?}", wanted.state));
     format!("spec.nodes ({})", parts.join(", "))
 }

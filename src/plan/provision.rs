@@ -14,7 +14,9 @@ use super::draft::Draft;
 use super::gates;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Work};
-use super::{Action, Placeholder, Restore, apart, fits, listed, matching, moving, near, protect};
+use super::{
+    Action, Placeholder, Restore, apart, fits, listed, matching, moving, near, placement, protect,
+};
 
 /// How the places stand.
 struct Tally {
@@ -277,6 +279,7 @@ pub(super) fn shape(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Shape {
     shape.repels = apart::repels(work, pod);
     shape.attracts.clear();
     shape.spread.clear();
+    placement::apply(scene, &mut shape);
     shape
 }
 

@@ -70,6 +70,10 @@ pub(super) fn matching<'a>(scene: &Scene<'a>) -> Result<Vec<&'a Node>, Vec<Findi
                 && selector.as_ref().is_none_or(|s| s.matches(&n.labels))
                 && (wanted.node_pools.is_empty()
                     || wanted.node_pools.iter().any(|pool| in_pool(n, pool)))
+                && wanted
+                    .created_before
+                    .as_ref()
+                    .is_none_or(|t| n.created.is_some_and(|created| created < t.0))
                 && (wanted.state == NodeState::Any
                     || scene.claim_of(&n.name).is_some_and(|c| c.drifted))
         })

@@ -23,6 +23,7 @@ mod hand;
 mod near;
 mod nodes;
 mod oracle;
+mod placement;
 mod random;
 mod restarts;
 mod size;

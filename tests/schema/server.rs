@@ -289,9 +289,16 @@ async fn it_takes_the_largest_object_and_the_largest_status(api: &Api<DynamicObj
             "names": (0..1000).map(|i| long(i, 253)).collect::<Vec<_>>(),
             "nodePools": (0..100).map(|i| long(i, 63)).collect::<Vec<_>>(),
             "selector": selector,
+            "createdBefore": "2026-11-30T20:00:00.123456789+01:00",
             "limit": 1000,
         },
-        "replacement": {"image": "i".repeat(512)},
+        "replacement": {
+            "image": "i".repeat(512),
+            "placement": {
+                "nodeSelector": labels.iter().take(16).map(|(k, v)| (k.clone(), v.clone())).collect::<serde_json::Map<_, _>>(),
+                "tolerations": vec![json!({"key": format!("{}/{}", long(0, 253), long(0, 63)), "value": long(0, 63), "effect": "NoSchedule"}); 16],
+            },
+        },
         "workloads": {"rules": vec![rule; 16]},
         "protection": {"selector": selector},
     });

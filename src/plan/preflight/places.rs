@@ -12,7 +12,7 @@ use crate::plan::draft::Draft;
 use crate::plan::report::Finding;
 use crate::plan::scene::{Scene, Work};
 use crate::plan::treatment::cannot_land_elsewhere;
-use crate::plan::{fits, provision};
+use crate::plan::{fits, placement, provision};
 use crate::world::quantity::{self, Quantities};
 use crate::world::{Node, NodePool, Pod, Shape};
 
@@ -100,12 +100,17 @@ fn of_work<'a>(
         if mirrored && !pod.shape.devices.is_empty() {
             draft.block(Finding::devices(&pod.reference, &pod.shape.devices));
         }
+        if let Some(finding) = placement::contradicts(scene, pod) {
+            draft.block(finding);
+            continue;
+        }
         if cannot_land_elsewhere(pod).is_some() || is_node_local(scene, draft, elsewhere, pod) {
             continue;
         }
         let index = known.iter().position(|(other, ..)| alike(pod, other));
         let index = index.unwrap_or_else(|| {
             let shape = provision::shape(scene, work, pod);
+            let shape = placement::as_the_pod(scene, pod, &shape);
             if let Some(index) = known.iter().position(|(_, other, _)| *other == shape) {
                 return index;
             }

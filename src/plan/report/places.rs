@@ -70,7 +70,7 @@ impl Finding {
             Reason::NoFeasibleNode,
             format!("Pod {pod}"),
             format!(
-                "by its node selector, its required affinity or its volumes it needs {}, which no open node has but those to be emptied{nor}: change what the pod asks for, or give the label to other nodes or to a NodePool",
+                "by its node selector, its required affinity, its volumes or spec.replacement.placement it needs {}, which no open node has but those to be emptied{nor}: change what the pod asks for, or give the label to other nodes or to a NodePool",
                 lacking.join(" and ")
             ),
         )
@@ -83,6 +83,17 @@ impl Finding {
             format!("Pod {pod}"),
             format!(
                 "each other node and NodePool that it could run on has a taint that it does not tolerate, such as {taint}: give it the toleration, or have nodes without the taint"
+            ),
+        )
+    }
+
+    /// `own` and `wanted` are labels with values, of the pod and of the placement.
+    pub(in crate::plan) fn placement_contradicted(pod: &PodRef, own: &str, wanted: &str) -> Self {
+        Self::new(
+            Reason::NoFeasibleNode,
+            format!("Pod {pod}"),
+            format!(
+                "its node selector wants {own}, and spec.replacement.placement.nodeSelector wants it to land where {wanted}: change one of the two, or leave the pod with a rule of strategy Wait or Skip"
             ),
         )
     }
