@@ -48,7 +48,7 @@ fn nodes_made_before_the_time_are_selected_and_those_of_that_moment_are_not() {
 }
 
 /// A session and a database on an old node; a new node with the label `pool=new`, and one without.
-fn migration(placement: serde_json::Value) -> Toy {
+fn migration(placement: &serde_json::Value) -> Toy {
     let mut toy = Toy::new(json!({
         "nodes": {"names": ["old"]}, "replacement": {"placement": placement}, "afterDrain": "Uncordon",
     }));
@@ -81,7 +81,7 @@ fn every_placeholder_gets_the_placement_beside_what_its_pod_asks_for() {
         "nodeSelector": {"pool": "new"},
         "tolerations": [{"key": "booting", "operator": "Exists"}],
     });
-    let mut toy = migration(placement);
+    let mut toy = migration(&placement);
     for pod in toy.pods_named("db") {
         let shape = &mut toy.pod_mut(&pod.reference.uid).shape;
         shape.node_selector.insert("disk".into(), "ssd".into());
@@ -115,7 +115,7 @@ fn every_placeholder_gets_the_placement_beside_what_its_pod_asks_for() {
 
 #[test]
 fn a_pod_that_wants_another_label_than_the_placement_blocks_before_anything_is_touched() {
-    let mut toy = migration(json!({"nodeSelector": {"pool": "new"}}));
+    let mut toy = migration(&json!({"nodeSelector": {"pool": "new"}}));
     for pod in toy.pods_named("db-0") {
         let shape = &mut toy.pod_mut(&pod.reference.uid).shape;
         shape.node_selector.insert("pool".into(), "old".into());
@@ -142,7 +142,7 @@ fn a_pod_that_wants_another_label_than_the_placement_blocks_before_anything_is_t
 
 #[test]
 fn a_pod_whose_affinity_leaves_nothing_of_the_placement_blocks() {
-    let mut toy = migration(json!({"nodeSelector": {"pool": "new"}}));
+    let mut toy = migration(&json!({"nodeSelector": {"pool": "new"}}));
     for pod in toy.pods_named("session") {
         let affinity = json!({"nodeSelectorTerms": [{"matchExpressions": [
             {"key": "pool", "operator": "NotIn", "values": ["new"]},
@@ -184,7 +184,7 @@ fn a_taint_that_only_the_placeholder_tolerates_makes_no_place() {
         ..Taint::default()
     };
     // There from the start: no pod could ever follow.
-    let mut toy = migration(placement.clone());
+    let mut toy = migration(&placement);
     toy.by_name("fresh").taints = vec![taint.clone()];
     let plan = toy.plan();
     assert_eq!(plan.actions, []);
@@ -198,7 +198,7 @@ fn a_taint_that_only_the_placeholder_tolerates_makes_no_place() {
     assert_eq!(blockers.len(), 2, "the database and the session");
 
     // It came after the plan and goes again: placeholders are on the node meanwhile, and nothing leaves.
-    let mut toy = migration(placement);
+    let mut toy = migration(&placement);
     toy.until("provisioning", |t| t.stage() == "Provisioning");
     toy.by_name("fresh").taints = vec![taint];
     for _ in 0..20 {
