@@ -75,14 +75,15 @@ pub(super) fn can_host(scene: &Scene<'_>, node: &Node) -> bool {
 
 /// The placeholders of the workload that are bound to a node that pods can move to.
 pub(super) fn placed(scene: &Scene<'_>, work: &Work<'_>) -> usize {
-    let admits = |p: &Pod| {
-        let node = p.node.as_ref().and_then(|n| scene.node(n));
-        node.is_some_and(|n| placement::admits(scene, work, n))
-    };
-    scene
+    places_of(scene, work).count()
+}
+
+/// The nodes of the placeholders of the workload that its pods can move to, each once for each placeholder.
+fn places_of<'a>(scene: &Scene<'a>, work: &Work<'_>) -> impl Iterator<Item = &'a Node> {
+    let nodes = scene
         .placeholders_of(&work.reference.uid)
-        .filter(|p| is_placed(scene, p) && admits(p))
-        .count()
+        .filter_map(|p| scene.node(p.node.as_ref()?));
+    nodes.filter(|n| can_host(scene, n) && placement::admits(scene, work, n))
 }
 
 /// Bound to a node that pods can move to.
@@ -126,12 +127,7 @@ pub(super) fn place_for(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Result
     if work.vanishes() {
         return Ok(());
     }
-    let mut places = scene.placeholders_of(&work.reference.uid);
-    let on_one = |placeholder: &Pod| {
-        let node = placeholder.node.as_ref().and_then(|n| scene.node(n));
-        node.is_some_and(|n| can_host(scene, n) && fits::matches(&nodes, n))
-    };
-    if places.any(on_one) {
+    if places_of(scene, work).any(|node| fits::matches(&nodes, node)) {
         Ok(())
     } else {
         Err(Hold::Wait(Waiting::Place(work.reference.clone())))

@@ -27,7 +27,11 @@ pub(super) fn nodes(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Option<Nod
     let bound = scene.volumes().nodes(pod);
     let mut nodes = match bound {
         Some(bound) => Some(bound),
-        None => nodes_of_partner(scene, work),
+        None => scene
+            .near()
+            .nodes_of_partner
+            .get(&work.reference.uid)
+            .cloned(),
     };
     for key in kept(pod) {
         let node = pod.node.as_ref().and_then(|n| scene.node(n));
@@ -94,16 +98,10 @@ fn could_be(scene: &Scene<'_>, pod: &Pod, nodes: &NodeSelector) -> bool {
         .any(|node| admits(&node.taints) && asks.as_ref().is_none_or(|a| fits::matches(a, node)))
 }
 
-/// Where the volumes of a workload bind it that has to be near this one, which has none, the places of this one are there as well.
-fn nodes_of_partner(scene: &Scene<'_>, work: &Work<'_>) -> Option<NodeSelector> {
-    let one = work.staying().next()?;
-    let concerned = |other: &&Work<'_>| {
-        other.reference.uid != work.reference.uid
-            && other.staying().next().is_some_and(|theirs| {
-                attracts(one, theirs).is_some() || attracts(theirs, one).is_some()
-            })
-    };
-    let mut all = scene.works.iter().filter(concerned).filter_map(|other| {
+/// Where volumes bind all pods of those alike that have to be near a workload.
+fn nodes_of(scene: &Scene<'_>, partners: &BTreeSet<usize>) -> Option<NodeSelector> {
+    let partners = partners.iter().filter_map(|index| scene.works.get(*index));
+    let mut all = partners.filter_map(|other| {
         let mut nodes = other.staying().map(|pod| scene.volumes().nodes(pod));
         let first = nodes.next()??;
         nodes.all(|n| n.as_ref() == Some(&first)).then_some(first)
@@ -193,12 +191,18 @@ pub(super) fn is_spread(work: &Work<'_>) -> bool {
     work.staying().next().is_some_and(spread)
 }
 
-/// By workload, those of the relocation that move before it because one of the two has to be near the other.
-pub(super) type Before = BTreeMap<Uid, Vec<usize>>;
+/// Which workloads of the relocation have to be near each other, found once a pass.
+#[derive(Default)]
+pub(super) struct Near {
+    /// By workload, those that move before it, by their place in `Scene::works`.
+    before: BTreeMap<Uid, Vec<usize>>,
+    /// By workload, the nodes that volumes bind its partners to: its own places are there as well, where its own volumes say nothing.
+    nodes_of_partner: BTreeMap<Uid, NodeSelector>,
+}
 
 /// What has to be near another moves after that, since it can only come where that is. But in anything larger than a node what volumes
 /// bind to its place comes first: the other could come anywhere, and it could not follow.
-pub(super) fn order(scene: &Scene<'_>) -> Before {
+pub(super) fn near(scene: &Scene<'_>) -> Near {
     let works = &scene.works;
     let samples: Vec<_> = works.iter().map(|w| w.staying().next()).collect();
     let asking = samples.iter().enumerate();
@@ -217,8 +221,18 @@ pub(super) fn order(scene: &Scene<'_>) -> Before {
         }
     }
     if pairs.is_empty() {
-        return Before::new();
+        return Near::default();
     }
+    let mut partners: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for (one, other) in pairs.keys() {
+        partners.entry(*one).or_default().insert(*other);
+        partners.entry(*other).or_default().insert(*one);
+    }
+    let nodes_of_partner = partners.iter().filter_map(|(index, partners)| {
+        let uid = works.get(*index)?.reference.uid.clone();
+        Some((uid, nodes_of(scene, partners)?))
+    });
+    let nodes_of_partner = nodes_of_partner.collect();
     let bound = |work: &Work<'_>| work.staying().any(|p| scene.volumes().nodes(p).is_some());
     let bound: Vec<_> = works.iter().map(bound).collect();
     let is_bound = |index: usize| bound.get(index).copied().unwrap_or_default();
@@ -245,7 +259,7 @@ pub(super) fn order(scene: &Scene<'_>) -> Before {
         };
         edges.entry(then).or_default().insert(first);
     }
-    let mut before = Before::new();
+    let mut before = BTreeMap::new();
     for (then, firsts) in &edges {
         // Round in a circle, nobody would begin: there the one that is bound does.
         let counts = |first: &&usize| !reaches(&edges, **first, *then) || key(**first) < key(*then);
@@ -254,7 +268,10 @@ pub(super) fn order(scene: &Scene<'_>) -> Before {
             before.insert(work.reference.uid.clone(), firsts);
         }
     }
-    before
+    Near {
+        before,
+        nodes_of_partner,
+    }
 }
 
 fn reaches(edges: &BTreeMap<usize, BTreeSet<usize>>, from: usize, to: usize) -> bool {
@@ -272,8 +289,10 @@ fn reaches(edges: &BTreeMap<usize, BTreeSet<usize>>, from: usize, to: usize) -> 
 
 /// Those that it has to be near, or that have to be near it and cannot follow, have moved.
 pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
-    let firsts = scene.before(&work.reference.uid).iter();
+    let firsts = scene.near().before.get(&work.reference.uid);
     let mut firsts = firsts
+        .into_iter()
+        .flatten()
         .filter_map(|index| scene.works.get(*index))
         .filter(|first| !first.has_moved());
     let Some(first) = firsts.next() else {

@@ -11,7 +11,7 @@ use crate::world::{
 };
 
 use super::index::{Index, Namespace, Placeholders};
-use super::near::{self, Before};
+use super::near::{self, Near};
 use super::owners::workload_of;
 use super::parent::{self, Parent};
 use super::policy::Policy;
@@ -39,8 +39,8 @@ pub(super) struct Scene<'a> {
     selected: HashSet<&'a str>,
     /// The volumes of all pods.
     volumes: Volumes<'a>,
-    /// Which workloads move before others for the sake of being near each other.
-    before: Before,
+    /// Which workloads have to be near each other.
+    near: Near,
 }
 
 /// A selected node.
@@ -260,7 +260,7 @@ impl<'a> Scene<'a> {
         let mut scene = Self::of_nodes(world, cluster);
         let on_selected: Vec<_> = scene.nodes.iter().flat_map(|n| n.pods.iter()).collect();
         scene.works = scene.arrange(on_selected.into_iter());
-        scene.before = near::order(&scene);
+        scene.near = near::near(&scene);
         scene
     }
 
@@ -292,7 +292,7 @@ impl<'a> Scene<'a> {
             nodes_by_name,
             selected: HashSet::new(),
             volumes: Volumes::new(cluster),
-            before: Before::new(),
+            near: Near::default(),
         };
         let records = scene.started().map(|s| s.nodes.as_slice());
         let records = records.unwrap_or_default();
@@ -379,9 +379,9 @@ impl<'a> Scene<'a> {
         &self.volumes
     }
 
-    /// The workloads, by their place in `works`, that move before this one because they have to be near each other.
-    pub(super) fn before(&self, workload: &Uid) -> &[usize] {
-        self.before.get(workload).map_or(&[], Vec::as_slice)
+    /// Which workloads have to be near each other.
+    pub(super) fn near(&self) -> &Near {
+        &self.near
     }
 
     pub(super) fn node(&self, name: &NodeName) -> Option<&'a Node> {
