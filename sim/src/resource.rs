@@ -19,6 +19,7 @@ pub enum Resource {
     VolumeClaims,
     Volumes,
     StorageClasses,
+    CsiNodes,
     Relocations,
     Namespaces,
     PriorityClasses,
@@ -30,7 +31,7 @@ pub enum Resource {
 
 impl Resource {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Pods,
         Self::Nodes,
         Self::NodeClaims,
@@ -45,6 +46,7 @@ impl Resource {
         Self::VolumeClaims,
         Self::Volumes,
         Self::StorageClasses,
+        Self::CsiNodes,
         Self::Relocations,
         Self::Namespaces,
         Self::PriorityClasses,
@@ -95,6 +97,7 @@ impl Resource {
                 "storageclasses",
                 false,
             ),
+            Self::CsiNodes => ("storage.k8s.io", "v1", "CSINode", "csinodes", false),
             Self::Relocations => (
                 "relocation.sh",
                 "v1alpha1",
@@ -196,6 +199,7 @@ impl Resource {
             Self::NodePools
             | Self::Volumes
             | Self::StorageClasses
+            | Self::CsiNodes
             | Self::Jobs
             | Self::Namespaces
             | Self::PriorityClasses

@@ -26,7 +26,7 @@ use crate::api::relocation::NodeRelocation;
 use crate::clock::Clock;
 use crate::plan::{self, Confirm};
 use crate::world::{
-    ActionKey, Attachment, Budget, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Node,
+    ActionKey, Attachment, Budget, Cluster, CsiNode, DaemonSet, Deployment, Fresh, Karpenter, Node,
     NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Refusal, ReplicaSet, Service,
     Sight, StatefulSet, StorageClass, Uid, Unknown, Volume, VolumeClaim, Webhooks, World, convert,
 };
@@ -77,6 +77,7 @@ struct Feeds {
     volume_claims: Feed<VolumeClaim>,
     volumes: Feed<Volume>,
     storage_classes: Feed<StorageClass>,
+    csi_nodes: Feed<CsiNode>,
     karpenter: Mutex<KarpenterFeeds>,
 }
 
@@ -388,6 +389,7 @@ impl Feeds {
                 wake,
                 convert::storage_class,
             ),
+            csi_nodes: feed("csinodes.storage.k8s.io", client, wake, convert::csi_node),
             karpenter: Mutex::new(KarpenterFeeds::Unknown(Unknown {
                 what: KARPENTER.into(),
                 why: "not asked yet".into(),
@@ -415,6 +417,7 @@ impl Feeds {
                 self.volume_claims.first_answer(),
                 self.volumes.first_answer(),
                 self.storage_classes.first_answer(),
+                self.csi_nodes.first_answer(),
                 karpenter.first_answer(),
             )
         };
@@ -442,6 +445,7 @@ impl Feeds {
             volume_claims: take.read(self.volume_claims.read()),
             volumes: take.read(self.volumes.read()),
             storage_classes: take.read(self.storage_classes.read()),
+            csi_nodes: take.read(self.csi_nodes.read()),
             owners: BTreeMap::new(),
             karpenter: match &*karpenter {
                 KarpenterFeeds::Absent(_) => None,

@@ -11,7 +11,7 @@ use crate::world::{Budget, Deployment, Node, Pod, ReplicaSet, StatefulSet, Uid, 
 use super::index::Namespace;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected, Work};
-use super::{fits, near, placement, rank, roles, system, wholeness};
+use super::{attach, fits, near, placement, rank, roles, system, wholeness};
 
 /// Why a step is not allowed now.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,22 +80,53 @@ pub(super) fn placed(scene: &Scene<'_>, work: &Work<'_>) -> usize {
 
 /// The nodes of the placeholders of the workload that its pods can move to, each once for each placeholder.
 fn places_of<'a>(scene: &Scene<'a>, work: &Work<'_>) -> impl Iterator<Item = &'a Node> {
-    let nodes = scene
+    let placed = scene
         .placeholders_of(&work.reference.uid)
-        .filter_map(|p| scene.node(p.node.as_ref()?));
-    nodes.filter(|n| can_host(scene, n) && placement::admits(scene, work, n))
+        .filter(|p| is_placed(scene, p));
+    let nodes = placed.filter_map(|p| scene.node(p.node.as_ref()?));
+    nodes.filter(|n| placement::admits(scene, work, n))
 }
 
-/// Bound to a node that pods can move to.
+/// Bound to a node that pods can move to, with all that the node has to have first.
 pub(super) fn is_placed(scene: &Scene<'_>, placeholder: &Pod) -> bool {
     placeholder
         .node
         .as_ref()
         .and_then(|n| scene.node(n))
-        .is_some_and(|n| can_host(scene, n))
+        .is_some_and(|n| can_host(scene, n) && to_come(scene, placeholder, n).is_none())
 }
 
-/// Bound to a node that is gone, on its way out, closed, or one of those to be emptied: no place, and none will come of it.
+/// What the node of the placeholder waits for until its pod can come, in words.
+fn to_come(scene: &Scene<'_>, placeholder: &Pod, node: &Node) -> Option<String> {
+    let name = &node.name;
+    if let Some(daemon) = scene.daemon_to_come(name) {
+        // It may yet push a placeholder out.
+        return Some(format!("pod {} to come to node {name}", daemon.reference));
+    }
+    let driver = attach::unregistered(scene, placeholder, node)?;
+    Some(format!("CSI driver {driver} to register on node {name}"))
+}
+
+/// Why a placeholder that has a node is no place yet, in words.
+pub(super) fn not_yet(scene: &Scene<'_>, placeholder: &Pod) -> Option<String> {
+    let name = placeholder.node.as_ref()?;
+    let Some(node) = scene.node(name) else {
+        return Some(format!("node {name} is gone"));
+    };
+    if is_lost(scene, placeholder) {
+        return Some(format!("node {name} can't be used any more"));
+    }
+    if !node.ready {
+        return Some(format!("node {name} to be Ready"));
+    }
+    if !can_host(scene, node) {
+        return Some(format!("Karpenter to initialize node {name}"));
+    }
+    to_come(scene, placeholder, node)
+}
+
+/// Bound to a node that is gone, on its way out, closed, one of those to be emptied, or one that could not attach its pod's volumes: no
+/// place, and none will come of it.
 pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
     let Some(name) = &placeholder.node else {
         return false;
@@ -105,6 +136,7 @@ pub(super) fn is_lost(scene: &Scene<'_>, placeholder: &Pod) -> bool {
     scene
         .node(name)
         .is_none_or(|node| is_leaving(scene, node) || node.unschedulable || scene.is_selected(node))
+        || scene.attach().is_too_much(placeholder)
 }
 
 /// Invariant 5: no pod leaves before a place for it is ready.

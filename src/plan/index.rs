@@ -20,6 +20,7 @@ pub(super) struct Index<'a> {
     pods_on: OnceCell<HashMap<&'a NodeName, Vec<&'a Pod>>>,
     pods_of: OnceCell<HashMap<&'a Uid, Vec<&'a Pod>>>,
     namespaces: OnceCell<HashMap<&'a str, Namespace<'a>>>,
+    daemons_to_come: OnceCell<HashMap<&'a str, &'a Pod>>,
 }
 
 /// What is in a namespace.
@@ -55,6 +56,7 @@ impl<'a> Index<'a> {
             pods_on: OnceCell::new(),
             pods_of: OnceCell::new(),
             namespaces: OnceCell::new(),
+            daemons_to_come: OnceCell::new(),
         }
     }
 
@@ -114,6 +116,31 @@ impl<'a> Index<'a> {
             groups
         });
         pods.get(workload).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// A pod that its `DaemonSet` has made for the node, and that the scheduler has not tried to place yet.
+    ///
+    /// What cannot be placed there is not waited for: nothing that gives way would help it. Source: the `DaemonSet` controller binds its
+    /// pods by a required node affinity on `metadata.name`.
+    pub(super) fn daemon_to_come(&self, node: &NodeName) -> Option<&'a Pod> {
+        let pods = self.daemons_to_come.get_or_init(|| {
+            let new = |p: &&Pod| {
+                let of_daemon_set = p.controller.as_ref().is_some_and(|c| c.kind == "DaemonSet");
+                let open = !p.finished && !p.terminating && p.node.is_none();
+                open && of_daemon_set && p.unschedulable.is_none()
+            };
+            let meant = |pod: &'a Pod| {
+                let terms = pod.shape.required_affinity.iter();
+                let terms = terms.flat_map(|a| &a.node_selector_terms);
+                let fields = terms.flat_map(|t| t.match_fields.iter().flatten());
+                let names = fields.filter(|f| f.key == "metadata.name" && f.operator == "In");
+                names.flat_map(|f| f.values.iter().flatten())
+            };
+            let pods = self.pods().filter(new);
+            let pods = pods.flat_map(|pod| meant(pod).map(move |node| (node.as_str(), pod)));
+            pods.collect()
+        });
+        pods.get(node.as_str()).copied()
     }
 
     /// What is in a namespace; `None`: nothing.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::NodeSelector;
 use crate::world::{Pod, Uid};
 
 use super::scene::{Scene, Work};
-use super::{fits, gates, near, provision};
+use super::{attach, fits, gates, near, provision};
 
 /// The placeholders of a workload, and the pods that are left for them.
 pub(super) struct Matched<'a> {
@@ -74,5 +74,6 @@ fn is_place(
         return fits::matches(nodes, node);
     }
     let wanted = fits::both(pod.shape.required_affinity.clone(), nodes);
-    placeholder.shape.required_affinity == Some(wanted)
+    let asked = placeholder.shape.required_affinity.clone();
+    attach::any_node(asked) == attach::any_node(Some(wanted))
 }

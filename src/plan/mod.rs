@@ -4,6 +4,7 @@
 //! stage and the actions. Nothing else is remembered, so planning again on the result of a plan does nothing.
 
 mod apart;
+mod attach;
 mod deadline;
 mod draft;
 mod drain;

@@ -15,7 +15,8 @@ use super::gates;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Work};
 use super::{
-    Action, Placeholder, Restore, apart, fits, listed, matching, moving, near, placement, protect,
+    Action, Placeholder, Restore, apart, attach, fits, listed, matching, moving, near, placement,
+    protect,
 };
 
 /// How the places stand.
@@ -50,10 +51,9 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         return;
     }
     let late = late(scene);
-    let why = late
-        .iter()
-        .find_map(|p| p.unschedulable.clone())
-        .filter(|w| !w.is_empty());
+    let scheduler = |p: &&Pod| p.unschedulable.clone().filter(|w| !w.is_empty());
+    let why = late.iter().find_map(scheduler);
+    let why = why.or_else(|| late.iter().find_map(|p| gates::not_yet(scene, p)));
     draft.wait(Waiting::Places {
         placed: tally.placed,
         wanted: tally.wanted,
@@ -96,9 +96,12 @@ fn blocker(scene: &Scene<'_>, placeholder: &Pod) -> Finding {
         .unschedulable
         .as_deref()
         .filter(|s| !s.is_empty());
+    let waits = gates::not_yet(scene, placeholder);
+    let waits = waits.map(|waits| format!("it waits for {waits}"));
+    let said = said.or(waits.as_deref());
     Finding::capacity(
         &placeholder.reference,
-        said.unwrap_or("the node of its placeholder is not ready"),
+        said.unwrap_or("the scheduler has not said why"),
         &claims,
     )
 }
@@ -287,9 +290,14 @@ pub(super) fn shape(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Shape {
 fn shape_of_place(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Shape {
     let nodes = near::nodes(scene, work, pod);
     let own = pod.shape.required_affinity.clone();
+    let spread = near::spread(work, pod, nodes.as_ref());
+    let asked = nodes.map(|n| fits::both(own.clone(), &n)).or(own);
+    let apart_from_full = attach::elsewhere_than_full(scene, pod);
     Shape {
-        spread: near::spread(work, pod, nodes.as_ref()),
-        required_affinity: nodes.map(|n| fits::both(own.clone(), &n)).or(own),
+        spread,
+        required_affinity: apart_from_full
+            .map(|n| fits::both(asked.clone(), &n))
+            .or(asked),
         attracts: near::attraction(scene, work, pod),
         ..shape(scene, work, pod)
     }

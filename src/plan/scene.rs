@@ -1,5 +1,6 @@
 //! The world arranged around one relocation: its nodes, their pods, the workloads of those, its placeholders. Pure.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use crate::api::relocation::NodeRelocationSpec;
@@ -10,6 +11,7 @@ use crate::world::{
     World,
 };
 
+use super::attach::{self, Attach};
 use super::index::{Index, Namespace, Placeholders};
 use super::near::{self, Near};
 use super::owners::workload_of;
@@ -41,6 +43,7 @@ pub(super) struct Scene<'a> {
     volumes: Volumes<'a>,
     /// Which workloads have to be near each other.
     near: Near,
+    attach: OnceCell<Attach<'a>>,
 }
 
 /// A selected node.
@@ -293,6 +296,7 @@ impl<'a> Scene<'a> {
             selected: HashSet::new(),
             volumes: Volumes::new(cluster),
             near: Near::default(),
+            attach: OnceCell::new(),
         };
         let records = scene.started().map(|s| s.nodes.as_slice());
         let records = records.unwrap_or_default();
@@ -339,6 +343,16 @@ impl<'a> Scene<'a> {
     /// The volumes that are attached to a node.
     pub(super) fn attachments_of(&self, node: &NodeName) -> &[&'a Attachment] {
         self.index.attachments_of(node)
+    }
+
+    /// A pod of a `DaemonSet` that is about to come to the node.
+    pub(super) fn daemon_to_come(&self, node: &NodeName) -> Option<&'a Pod> {
+        self.index.daemon_to_come(node)
+    }
+
+    /// The volumes that nodes have attached, and can have.
+    pub(super) fn attach(&self) -> &Attach<'a> {
+        self.attach.get_or_init(|| attach::attach(self))
     }
 
     /// What is to become of a pod on a selected node.

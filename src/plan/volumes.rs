@@ -25,6 +25,21 @@ pub(super) struct Mounted<'a, 'b> {
     pub(super) volume: Option<&'a Volume>,
 }
 
+/// A volume that takes one of the attachments that a node can have, however many pods of the node use it.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) enum Disk {
+    /// A `PersistentVolume`, by name.
+    There(String),
+    /// The one that will be made for a claim: its namespace and name.
+    To(String, String),
+}
+
+impl Disk {
+    fn of(volume: &Volume) -> Self {
+        Self::There(volume.name.clone())
+    }
+}
+
 impl<'a> Volumes<'a> {
     pub(super) fn new(cluster: &'a Cluster) -> Self {
         let claims = cluster.volume_claims.values();
@@ -81,6 +96,31 @@ impl<'a> Volumes<'a> {
             }
         }
         nodes
+    }
+
+    /// The volumes that a node attaches for the pod, or with `anew` for the pod that is made after it, with their drivers.
+    pub(super) fn disks<'b>(
+        &self,
+        pod: &'b Pod,
+        anew: bool,
+    ) -> impl Iterator<Item = (&'a str, Disk)> + use<'a, 'b, '_> {
+        self.of(pod).filter_map(move |mounted| {
+            let again = anew && mounted.claim.ephemeral;
+            if let Some(volume) = mounted.volume.filter(|_| !again) {
+                return Some((volume.driver.as_deref()?, Disk::of(volume)));
+            }
+            let class = mounted.seen?.class.as_deref()?;
+            let class = self.classes.get(class)?;
+            let namespace = pod.reference.namespace.clone();
+            let claim = mounted.claim.name.clone();
+            Some((class.provisioner.as_str(), Disk::To(namespace, claim)))
+        })
+    }
+
+    /// The volume of an attachment, with its driver.
+    pub(super) fn disk_of(&self, attachment: &Attachment) -> Option<(&'a str, Disk)> {
+        let volume = self.by_name.get(attachment.volume.as_deref()?)?;
+        Some((volume.driver.as_deref()?, Disk::of(volume)))
     }
 
     /// The volumes attached to a node that have to be detached before it is removed: all but those of pods that stay on it, which are

@@ -33,7 +33,7 @@ pub use refs::{
     WorkloadRef,
 };
 pub use refusal::{Refusal, RefusalKind};
-pub use storage::{MountedClaim, StorageClass, Volume, VolumeClaim};
+pub use storage::{CsiNode, MountedClaim, StorageClass, Volume, VolumeClaim};
 pub use workload::{
     DaemonSet, Deployment, Managed, ReplicaSet, RolloutStrategy, SetUpdate, StatefulSet,
 };
@@ -122,6 +122,8 @@ pub struct Cluster {
     pub volumes: Objects<Volume>,
     /// All `StorageClasses`.
     pub storage_classes: Objects<StorageClass>,
+    /// All `CSINodes`.
+    pub csi_nodes: Objects<CsiNode>,
     /// Owners of other kinds, by the UID that was looked for: those of pods that have to move, read one by one.
     pub owners: BTreeMap<Uid, OwnerSight>,
     /// Karpenter's objects; `None` when the cluster does not serve `karpenter.sh/v1`.

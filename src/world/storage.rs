@@ -1,8 +1,10 @@
 //! Persistent volumes as observed: the claims that pods mount, the volumes behind them, and what new ones would be like.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::NodeSelector;
 
-use super::Uid;
+use super::{NodeName, Uid};
 
 /// A `PersistentVolumeClaim` that a pod mounts, by its name in the pod's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,17 @@ pub struct Volume {
 pub struct StorageClass {
     pub name: String,
     pub uid: Uid,
+    /// The CSI driver, or what else makes the volumes.
+    pub provisioner: String,
     /// The nodes for which it makes volumes: `allowedTopologies`; `None`: any.
     pub nodes: Option<NodeSelector>,
+}
+
+/// A `CSINode`: the drivers that have registered on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiNode {
+    pub name: NodeName,
+    pub uid: Uid,
+    /// By the name of the driver: how many of its volumes the node can have attached, `allocatable.count`; `None`: any number.
+    pub drivers: BTreeMap<String, Option<usize>>,
 }

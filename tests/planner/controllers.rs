@@ -346,7 +346,10 @@ fn admits(node: &Node, pod: &Pod) -> bool {
         && affinity.is_none_or(|a| {
             a.node_selector_terms.iter().any(|term| {
                 let mut all = term.match_expressions.iter().flatten();
-                all.all(|e| has(&e.key, e.values.as_deref().unwrap_or_default()))
+                all.all(|e| {
+                    let has = has(&e.key, e.values.as_deref().unwrap_or_default());
+                    has == (e.operator != "NotIn")
+                })
             })
         })
 }

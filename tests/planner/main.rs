@@ -13,6 +13,7 @@
 #![allow(clippy::too_many_lines, reason = "a table of cases is long")]
 
 mod absurd;
+mod attach;
 mod blockers;
 mod cases;
 mod cases_evictions;

@@ -26,7 +26,7 @@ use crate::api::keys;
 pub use admission::{mutating_webhooks, service, validating_webhooks};
 pub use karpenter::{node_claim, node_pool};
 pub use other::other_owner;
-pub use storage::{attachment, storage_class, volume, volume_claim};
+pub use storage::{attachment, csi_node, storage_class, volume, volume_claim};
 
 /// An object that has an identity: everything read from an API server has.
 fn identity(meta: &ObjectMeta) -> Option<(String, Uid)> {

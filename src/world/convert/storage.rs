@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
 
 use super::identity;
-use crate::world::{Attachment, MountedClaim, StorageClass, Volume, VolumeClaim};
+use crate::world::{Attachment, CsiNode, MountedClaim, StorageClass, Volume, VolumeClaim};
 
 /// The claims that a pod of that name mounts.
 pub(super) fn mounted(pod: &str, spec: &core::PodSpec) -> Vec<MountedClaim> {
@@ -69,7 +69,12 @@ pub fn storage_class(object: &storage::StorageClass) -> Option<StorageClass> {
         .map(|terms| core::NodeSelector {
             node_selector_terms: terms.iter().map(term).collect(),
         });
-    Some(StorageClass { name, uid, nodes })
+    Some(StorageClass {
+        name,
+        uid,
+        provisioner: object.provisioner.clone(),
+        nodes,
+    })
 }
 
 fn term(topology: &core::TopologySelectorTerm) -> core::NodeSelectorTerm {
@@ -83,6 +88,23 @@ fn term(topology: &core::TopologySelectorTerm) -> core::NodeSelectorTerm {
         match_expressions: Some(expressions.collect()),
         match_fields: None,
     }
+}
+
+/// A `CSINode`.
+#[must_use]
+pub fn csi_node(object: &storage::CSINode) -> Option<CsiNode> {
+    let (name, uid) = identity(&object.metadata)?;
+    let drivers = object.spec.drivers.iter().map(|driver| {
+        let count = driver.allocatable.as_ref().and_then(|a| a.count);
+        // Less than none is none.
+        let most = count.map(|n| usize::try_from(n).unwrap_or_default());
+        (driver.name.clone(), most)
+    });
+    Some(CsiNode {
+        name: name.as_str().into(),
+        uid,
+        drivers: drivers.collect(),
+    })
 }
 
 /// A volume attachment.

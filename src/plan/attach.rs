@@ -1,0 +1,187 @@
+//! How many volumes a node can have attached: a place is one only where the volumes of its pod can come too. Pure.
+//!
+//! A placeholder mounts nothing, so the scheduler counts no volumes for it, and Karpenter makes one node for more pods than the node can
+//! attach volumes for. What is on a node too much is no place: it is made again, for other nodes than those that are full.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+
+use crate::world::{CsiNode, Node, NodeName, Pod, Uid};
+
+use super::fits::HOSTNAME;
+use super::provision::stands_for;
+use super::scene::{Scene, Work};
+use super::volumes::Disk;
+
+/// By driver.
+type Disks<'a> = HashMap<&'a str, HashSet<Disk>>;
+
+/// The volumes that nodes have attached, and can have.
+#[derive(Default)]
+pub(super) struct Attach<'a> {
+    /// What has registered on a node.
+    registered: HashMap<&'a NodeName, &'a CsiNode>,
+    /// Of the nodes that have a limit: the volumes of their pods, and those that come for our placeholders.
+    taken: HashMap<&'a NodeName, Disks<'a>>,
+    /// Placeholders whose pods could not have their volumes there.
+    too_many: HashSet<&'a Uid>,
+}
+
+impl<'a> Attach<'a> {
+    /// The node of the placeholder could not attach the volumes of its pod as well.
+    pub(super) fn is_too_much(&self, placeholder: &Pod) -> bool {
+        self.too_many.contains(&placeholder.reference.uid)
+    }
+
+    /// The node has room for these beside what it has.
+    fn has_room(&self, node: &NodeName, disks: &Disks<'_>) -> bool {
+        let Some(here) = self.registered.get(node) else {
+            return true;
+        };
+        let taken = self.taken.get(node);
+        disks.iter().all(|(driver, more)| {
+            let Some(most) = here.drivers.get(*driver).copied().flatten() else {
+                return true;
+            };
+            let there = taken.and_then(|t| t.get(driver));
+            let new = more
+                .iter()
+                .filter(|d| !there.is_some_and(|t| t.contains(d)));
+            there.map_or(0, HashSet::len) + new.count() <= most
+        })
+    }
+
+    fn add(&mut self, node: &'a NodeName, disks: Disks<'a>) {
+        let taken = self.taken.entry(node).or_default();
+        for (driver, more) in disks {
+            taken.entry(driver).or_default().extend(more);
+        }
+    }
+}
+
+fn by_driver<'a>(disks: impl Iterator<Item = (&'a str, Disk)>) -> Disks<'a> {
+    let mut all = Disks::new();
+    for (driver, disk) in disks {
+        all.entry(driver).or_default().insert(disk);
+    }
+    all
+}
+
+/// The volumes of nodes, and the placeholders that are too many for them.
+pub(super) fn attach<'a>(scene: &Scene<'a>) -> Attach<'a> {
+    let nodes = scene.cluster.csi_nodes.values().map(AsRef::as_ref);
+    let mut attach = Attach {
+        registered: nodes.map(|n: &CsiNode| (&n.name, n)).collect(),
+        ..Attach::default()
+    };
+    let limited = |node: &&CsiNode| node.drivers.values().any(Option::is_some);
+    let limited: Vec<_> = attach
+        .registered
+        .values()
+        .copied()
+        .filter(limited)
+        .collect();
+    for node in limited {
+        let volumes = scene.volumes();
+        let pods = scene.pods_on_node(&node.name).iter();
+        let running = pods.filter(|p| !p.finished && p.placeholder.is_none());
+        let mounted = running.flat_map(|p| volumes.disks(p, false));
+        let attached = scene.attachments_of(&node.name).iter();
+        let attached = attached.filter_map(|a| volumes.disk_of(a));
+        let disks = by_driver(mounted.chain(attached));
+        attach.add(&node.name, disks);
+    }
+    if attach.taken.is_empty() {
+        return attach;
+    }
+    for work in &scene.works {
+        for (placeholder, pod) in pairs(scene, work) {
+            let Some(node) = &placeholder.node else {
+                continue;
+            };
+            let disks = by_driver(scene.volumes().disks(pod, true));
+            if attach.has_room(node, &disks) {
+                attach.add(node, disks);
+            } else {
+                attach.too_many.insert(&placeholder.reference.uid);
+            }
+        }
+    }
+    attach
+}
+
+/// The placeholders of a workload, each with a pod that it is for: its own, or one that has none. Those beyond are about to go.
+fn pairs<'a>(scene: &Scene<'a>, work: &Work<'a>) -> Vec<(&'a Pod, &'a Pod)> {
+    let mut placeholders: Vec<_> = scene.placeholders_of(&work.reference.uid).collect();
+    placeholders.sort_by_key(|p| (p.created, &p.reference));
+    let mut pods: Vec<_> = work.staying().collect();
+    let mut pairs = Vec::new();
+    placeholders.retain(|placeholder| {
+        let own = pods.iter().position(|pod| stands_for(placeholder, pod));
+        let own = own.map(|index| pods.swap_remove(index));
+        pairs.extend(own.map(|pod| (*placeholder, pod)));
+        own.is_none()
+    });
+    pairs.extend(placeholders.into_iter().zip(pods));
+    pairs
+}
+
+/// A driver of the pod's volumes that has registered on the node that the pod is on, and not yet on the one of its placeholder. Until
+/// then, neither its limit is known nor could the pod's volumes be mounted.
+pub(super) fn unregistered<'a>(
+    scene: &Scene<'a>,
+    placeholder: &Pod,
+    node: &Node,
+) -> Option<&'a str> {
+    let pod = scene
+        .cluster
+        .pods
+        .get(&placeholder.placeholder.as_ref()?.pod)?;
+    let registered = &scene.attach().registered;
+    let here = registered.get(pod.node.as_ref()?)?;
+    let there = registered.get(&node.name);
+    let mut drivers = scene.volumes().disks(pod, true).map(|(driver, _)| driver);
+    drivers.find(|driver| {
+        here.drivers.contains_key(*driver)
+            && !there.is_some_and(|n| n.drivers.contains_key(*driver))
+    })
+}
+
+/// Any node but those that could not attach the volumes of the pod as well. `None`: any.
+pub(super) fn elsewhere_than_full(scene: &Scene<'_>, pod: &Pod) -> Option<NodeSelector> {
+    if pod.claims.is_empty() {
+        return None;
+    }
+    let attach = scene.attach();
+    let disks = by_driver(scene.volumes().disks(pod, true));
+    let full = attach.taken.keys().filter(|n| !attach.has_room(n, &disks));
+    let full = full.filter_map(|name| scene.node(name));
+    let full = full.filter(|n| !n.unschedulable && !scene.is_selected(n));
+    let names: BTreeSet<_> = full.filter_map(|n| n.labels.get(HOSTNAME)).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let requirement = NodeSelectorRequirement {
+        key: HOSTNAME.to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(names.into_iter().cloned().collect()),
+    };
+    Some(NodeSelector {
+        node_selector_terms: vec![NodeSelectorTerm {
+            match_expressions: Some(vec![requirement]),
+            match_fields: None,
+        }],
+    })
+}
+
+/// The same without nodes that are kept from: those that were full come and go.
+pub(super) fn any_node(selector: Option<NodeSelector>) -> Option<NodeSelector> {
+    let mut selector = selector?;
+    for term in &mut selector.node_selector_terms {
+        if let Some(expressions) = &mut term.match_expressions {
+            expressions.retain(|r| r.key != HOSTNAME || r.operator != "NotIn");
+        }
+    }
+    Some(selector)
+}
