@@ -3,16 +3,23 @@
 //! A placeholder mounts nothing, so the scheduler counts no volumes for it, and Karpenter makes one node for more pods than the node can
 //! attach volumes for. What is on a node too much is no place: it is made again, for other nodes than those that are full.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-use crate::world::{CsiNode, Node, NodeName, Pod, Uid};
+use crate::api::keys;
+use crate::world::{CsiNode, Node, NodeName, Pod, Shape, Uid};
 
-use super::fits::HOSTNAME;
+use super::fits::{self, HOSTNAME};
 use super::provision::stands_for;
 use super::scene::{Scene, Work};
 use super::volumes::Disk;
+
+/// Label of a pod of a `StatefulSet`, with its name. The `StatefulSet` controller sets it.
+const SET_POD_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 
 /// By driver.
 type Disks<'a> = HashMap<&'a str, HashSet<Disk>>;
@@ -148,31 +155,84 @@ pub(super) fn unregistered<'a>(
     })
 }
 
-/// Any node but those that could not attach the volumes of the pod as well. `None`: any.
-pub(super) fn elsewhere_than_full(scene: &Scene<'_>, pod: &Pod) -> Option<NodeSelector> {
+/// What keeps the placeholder of the pod away from the nodes that could not attach the volumes of the pod as well.
+///
+/// Karpenter makes no node for a pod with an affinity to host names, not even one that says which not. So a node is told by a pod that is on
+/// it and that a label tells from all others: a placeholder of ours, or one of a `StatefulSet`. Where there is neither, other nodes that
+/// there are can still be told from it by its name.
+pub(super) fn apart_from_full(scene: &Scene<'_>, pod: &Pod, shape: &mut Shape) {
     if pod.claims.is_empty() {
-        return None;
+        return;
     }
     let attach = scene.attach();
     let disks = by_driver(scene.volumes().disks(pod, true));
     let full = attach.taken.keys().filter(|n| !attach.has_room(n, &disks));
     let full = full.filter_map(|name| scene.node(name));
     let full = full.filter(|n| !n.unschedulable && !scene.is_selected(n));
-    let names: BTreeSet<_> = full.filter_map(|n| n.labels.get(HOSTNAME)).collect();
-    if names.is_empty() {
-        return None;
+    let mut ours = BTreeSet::new();
+    let mut sets: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut names = BTreeSet::new();
+    for node in full {
+        let pods = scene.pods_on_node(&node.name).iter();
+        let pods = pods.filter(|p| !p.terminating && !p.finished && !attach.is_too_much(p));
+        let mut told: Vec<_> = pods.filter_map(|p| Some((alone(p)?, *p))).collect();
+        told.sort_by_key(|(_, p)| (p.placeholder.is_some(), &p.reference));
+        match told.first() {
+            Some((label, pod)) if pod.placeholder.is_some() => drop(ours.insert(label.clone())),
+            Some((label, pod)) => {
+                let set = sets.entry(&pod.reference.namespace).or_default();
+                set.insert(label.clone());
+            }
+            None => names.extend(node.labels.get(HOSTNAME).cloned()),
+        }
     }
-    let requirement = NodeSelectorRequirement {
-        key: HOSTNAME.to_owned(),
-        operator: "NotIn".to_owned(),
-        values: Some(names.into_iter().cloned().collect()),
-    };
-    Some(NodeSelector {
-        node_selector_terms: vec![NodeSelectorTerm {
-            match_expressions: Some(vec![requirement]),
-            match_fields: None,
-        }],
-    })
+    if !ours.is_empty() {
+        shape
+            .repels
+            .push(apart_from(keys::POD_UID_LABEL, ours, None));
+    }
+    for (namespace, pods) in sets {
+        let term = apart_from(SET_POD_LABEL, pods, Some(namespace));
+        shape.repels.push(term);
+    }
+    if !names.is_empty() {
+        let requirement = NodeSelectorRequirement {
+            key: HOSTNAME.to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(names.into_iter().collect()),
+        };
+        let others = NodeSelector {
+            node_selector_terms: vec![NodeSelectorTerm {
+                match_expressions: Some(vec![requirement]),
+                match_fields: None,
+            }],
+        };
+        shape.required_affinity = Some(fits::both(shape.required_affinity.take(), &others));
+    }
+}
+
+/// The value of the label that no other pod of its namespace has.
+fn alone(pod: &Pod) -> Option<String> {
+    match &pod.placeholder {
+        Some(placeholder) => Some(placeholder.pod.to_string()),
+        None => pod.labels.get(SET_POD_LABEL).cloned(),
+    }
+}
+
+fn apart_from(label: &str, values: BTreeSet<String>, namespace: Option<&str>) -> PodAffinityTerm {
+    PodAffinityTerm {
+        label_selector: Some(LabelSelector {
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                key: label.to_owned(),
+                operator: "In".to_owned(),
+                values: Some(values.into_iter().collect()),
+            }]),
+            match_labels: None,
+        }),
+        namespaces: namespace.map(|n| vec![n.to_owned()]),
+        topology_key: HOSTNAME.to_owned(),
+        ..PodAffinityTerm::default()
+    }
 }
 
 /// The same without nodes that are kept from: those that were full come and go.

@@ -290,17 +290,14 @@ pub(super) fn shape(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Shape {
 fn shape_of_place(scene: &Scene<'_>, work: &Work<'_>, pod: &Pod) -> Shape {
     let nodes = near::nodes(scene, work, pod);
     let own = pod.shape.required_affinity.clone();
-    let spread = near::spread(work, pod, nodes.as_ref());
-    let asked = nodes.map(|n| fits::both(own.clone(), &n)).or(own);
-    let apart_from_full = attach::elsewhere_than_full(scene, pod);
-    Shape {
-        spread,
-        required_affinity: apart_from_full
-            .map(|n| fits::both(asked.clone(), &n))
-            .or(asked),
+    let mut shape = Shape {
+        spread: near::spread(work, pod, nodes.as_ref()),
+        required_affinity: nodes.map(|n| fits::both(own.clone(), &n)).or(own),
         attracts: near::attraction(scene, work, pod),
         ..shape(scene, work, pod)
-    }
+    };
+    attach::apart_from_full(scene, pod, &mut shape);
+    shape
 }
 
 /// A place for the pod, or for another of its workload that is like it.

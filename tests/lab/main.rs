@@ -27,6 +27,7 @@ mod case_owners;
 mod case_putback;
 mod case_quiet;
 mod case_rollouts;
+mod case_room;
 mod case_scaled;
 mod case_sets;
 mod case_silent;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::NodeSelector;
+use k8s_openapi::api::core::v1::{NodeSelector, PodAffinityTerm};
 use relocator::plan::{Action, Placeholder, Plan};
 use relocator::world::{CsiNode, StorageClass, Uid};
 use serde_json::json;
@@ -35,6 +35,8 @@ fn disks(toy: &mut Toy, pods: &str) {
         let name = pod.reference.name.clone();
         let volume = toy.volume(&name, &format!("data-{name}"), false);
         volume.driver = Some(DRIVER.into());
+        let labels = &mut toy.pod_mut(&pod.reference.uid).labels;
+        labels.insert("statefulset.kubernetes.io/pod-name".into(), name);
     }
 }
 
@@ -84,11 +86,16 @@ fn said(toy: &Toy) -> String {
     words.join("; ")
 }
 
-fn other_than(names: &[&str]) -> NodeSelector {
-    serde_json::from_value(json!({"nodeSelectorTerms": [{"matchExpressions": [
-        {"key": HOSTNAME, "operator": "NotIn", "values": names},
-    ]}]}))
-    .unwrap()
+/// Not on a node that has one of these pods, by a label that is theirs alone.
+fn apart_from(label: &str, pods: &[&str], namespace: Option<&str>) -> PodAffinityTerm {
+    let mut term = json!({
+        "labelSelector": {"matchExpressions": [{"key": label, "operator": "In", "values": pods}]},
+        "topologyKey": HOSTNAME,
+    });
+    if let Some(namespace) = namespace {
+        term["namespaces"] = json!([namespace]);
+    }
+    serde_json::from_value(term).unwrap()
 }
 
 /// The node has room for three placeholders and attaches two volumes: the third place comes elsewhere, before anything leaves.
@@ -110,12 +117,22 @@ fn case_76_a_node_has_places_for_as_many_volumes_as_it_can_attach() {
     for _ in 0..6 {
         let plan = toy.step();
         assert!(!evicts(&plan) || toy.placeholders().len() >= 2);
-        shapes.extend(made(&plan).into_iter().map(|p| p.shape.required_affinity));
+        shapes.extend(made(&plan).into_iter().map(|p| p.shape));
         if !shapes.is_empty() {
             break;
         }
     }
-    assert_eq!(shapes, [Some(other_than(&["a"]))]);
+    let [shape] = &shapes[..] else {
+        panic!("one is made again: {shapes:?}");
+    };
+    let [term] = &shape.repels[..] else {
+        panic!("{shape:?}");
+    };
+    let there = toy.placeholders();
+    let there: Vec<_> = there.iter().filter(|p| p.node.is_some()).collect();
+    let first = there[0].placeholder.clone().unwrap().pod.to_string();
+    let label = "relocation.sh/pod-uid";
+    assert_eq!(*term, apart_from(label, &[&first], None));
     assert_eq!(places_at_the_first_eviction(&mut toy), ["a", "a", "b"]);
     toy.until("over", Toy::is_over);
     assert_eq!(toy.stage(), "Succeeded");
@@ -139,7 +156,9 @@ fn case_76_a_node_that_is_full_already_is_kept_from() {
             break first.shape;
         }
     };
-    assert_eq!(shape.required_affinity, Some(other_than(&["a"])));
+    let label = "statefulset.kubernetes.io/pod-name";
+    let there = apart_from(label, &["there-a-0"], Some("default"));
+    assert_eq!((shape.repels, shape.required_affinity), (vec![there], None));
 }
 
 /// A claim that is not bound takes an attachment of the driver that its class has.
@@ -166,7 +185,15 @@ fn case_76_what_is_yet_to_be_made_is_counted_too() {
             break first.shape;
         }
     };
-    assert_eq!(shape.required_affinity, Some(other_than(&["a"])));
+    // Nothing on it has a label of its own: it is told by its name.
+    let other: NodeSelector = serde_json::from_value(json!({"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": HOSTNAME, "operator": "NotIn", "values": ["a"]}]},
+    ]}))
+    .unwrap();
+    assert_eq!(
+        (shape.repels, shape.required_affinity),
+        (vec![], Some(other))
+    );
 }
 
 /// Until the driver has registered, the pod could not have its volume there, and the limit is not known.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use kube::core::{Selector, SelectorExt};
 use relocator::world::{Node, NodeName, Pod, RolloutStrategy, SetUpdate, StatefulSet, Uid};
 
 use crate::toy::{Toy, owner};
@@ -242,6 +243,27 @@ impl Toy {
         }
     }
 
+    /// On the node is what the pod keeps away from, by the labels of one workload or a list of values.
+    fn repels(&self, node: &Node, pod: &Pod) -> bool {
+        let terms = pod.shape.repels.iter();
+        let mut terms = terms.filter(|t| t.topology_key == "kubernetes.io/hostname");
+        terms.any(|term| {
+            let selector = term.label_selector.clone().unwrap_or_default();
+            let selector = Selector::try_from(selector).unwrap();
+            let namespaces = term.namespaces.clone().unwrap_or_default();
+            let reach = |other: &Pod| {
+                let of = &other.reference.namespace;
+                namespaces.contains(of) || (namespaces.is_empty() && *of == pod.reference.namespace)
+            };
+            let mut others = self.cluster.pods.values();
+            others.any(|other| {
+                other.node.as_ref() == Some(&node.name)
+                    && reach(other)
+                    && selector.matches(&other.labels)
+            })
+        })
+    }
+
     /// A node with room; for a real pod, placeholders are room, and one of them gives way.
     fn fitting_node(&mut self, pod: &Pod) -> Option<NodeName> {
         let open: Vec<_> = self
@@ -249,6 +271,7 @@ impl Toy {
             .nodes
             .values()
             .filter(|n| !n.unschedulable && n.ready && !n.deleting && admits(n, pod))
+            .filter(|n| !self.repels(n, pod))
             .map(|n| n.name.clone())
             .collect();
         let on = |toy: &Self, node: &NodeName| {

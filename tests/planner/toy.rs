@@ -596,6 +596,12 @@ impl Toy {
                 let pod = self.pod_mut(&uid);
                 pod.placeholder = Some(label);
                 pod.shape = placeholder.shape.clone();
+                let labels = [
+                    (keys::POD_UID_LABEL, &placeholder.pod.uid),
+                    (keys::WORKLOAD_UID_LABEL, &placeholder.workload.uid),
+                ];
+                let labels = labels.map(|(key, uid)| (key.to_owned(), uid.to_string()));
+                pod.labels = labels.into();
                 pod.reference.namespace = keys::PLACEHOLDER_NAMESPACE.into();
             }
             Action::Evict { pod, .. } => {
