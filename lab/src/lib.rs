@@ -1,6 +1,7 @@
 //! A real Kubernetes control plane on loopback, and a judge of what its API server saw.
 //!
 //! ```text
+//! chart       Helm, and the files that are made from the chart
 //! programs    builds etcd, Kubernetes, KWOK and Karpenter from Go modules into a cache
 //! cluster     Lab: starts them in a folder of their own, and ends them when it is dropped
 //! detached    a lab for people, which outlives the command that started it
@@ -25,6 +26,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod chart;
 mod cluster;
 pub mod detached;
 pub mod fixtures;

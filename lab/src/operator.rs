@@ -68,10 +68,10 @@ pub enum OperatorError {
     },
 }
 
-/// Applies `deploy/` of the repository, which has the resource definition, the namespaces and the access, and waits
-/// until the API server serves `NodeRelocation`.
+/// Applies `deploy/access` of the repository, which has the resource definition, the namespaces and the access, and not the operator
+/// itself, and waits until the API server serves `NodeRelocation`.
 pub async fn install(lab: &Lab, repository: &Path) -> Result<(), OperatorError> {
-    let manifests = repository.join("deploy").display().to_string();
+    let manifests = repository.join("deploy/access").display().to_string();
     lab.kubectl(&["apply", "--server-side", "--kustomize", &manifests])
         .await?;
     lab.kubectl(&[

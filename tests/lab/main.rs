@@ -33,6 +33,7 @@ mod case_sets;
 mod case_silent;
 mod case_system;
 mod case_volumes;
+mod chart;
 mod combos;
 mod crash;
 #[cfg(feature = "crash-test")]

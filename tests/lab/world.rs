@@ -68,6 +68,15 @@ impl World {
     }
 
     pub(crate) async fn with(options: LabOptions) -> Self {
+        let world = Self::bare(options).await;
+        operator::install(&world.lab, Path::new(env!("CARGO_MANIFEST_DIR")))
+            .await
+            .unwrap();
+        world
+    }
+
+    /// A lab in which nothing of relocator is.
+    pub(crate) async fn bare(options: LabOptions) -> Self {
         let slot = LABS.acquire().await.unwrap();
         // The bodies of requests are what invariants are judged by.
         let options = LabOptions {
@@ -75,9 +84,6 @@ impl World {
             ..options
         };
         let lab = Lab::start(options).await.unwrap();
-        operator::install(&lab, Path::new(env!("CARGO_MANIFEST_DIR")))
-            .await
-            .unwrap();
         Self { lab, _slot: slot }
     }
 

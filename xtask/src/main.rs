@@ -1,7 +1,7 @@
 //! `cargo xtask`: what people who work on relocator do with one command.
 //!
 //! ```text
-//! demo bench test sim crd labs one command each
+//! demo bench test sim crd manifests labs   one command each
 //! scene                       a lab in which the node pool has drifted and Karpenter is stuck
 //! way                         how its nodes are emptied: by relocator, by kubectl drain, by hand
 //! live moves                  the view of a relocation while it runs
@@ -17,6 +17,7 @@ mod demo;
 mod group;
 mod labs;
 mod live;
+mod manifests;
 mod moves;
 mod report;
 mod scene;
@@ -45,6 +46,7 @@ enum Command {
     Sim(sim::Sim),
     Bench(bench::Bench),
     Crd(crd::Crd),
+    Manifests(manifests::Manifests),
     Lab(labs::Labs),
 }
 
@@ -55,6 +57,8 @@ enum Fatal {
     Cargo(#[from] cargo::CargoError),
     #[error(transparent)]
     Crd(#[from] crd::CrdError),
+    #[error(transparent)]
+    Manifests(#[from] manifests::ManifestsError),
     #[error(transparent)]
     Demo(#[from] demo::DemoError),
     #[error(transparent)]
@@ -108,6 +112,7 @@ async fn run(command: Command) -> Result<bool, Fatal> {
         Command::Sim(sim) => Ok(sim.run().await?),
         Command::Bench(bench) => Ok(bench.run().await?),
         Command::Crd(crd) => Ok(crd.run().await?),
+        Command::Manifests(manifests) => Ok(manifests.run().await?),
         Command::Lab(labs) => Ok(labs.run().await?),
     }
 }

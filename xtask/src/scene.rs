@@ -86,7 +86,7 @@ impl Scene {
         let lab = scene.lab();
         let repository = cargo::repository();
         let install = operator::install(lab, &repository);
-        clock.phase("applying deploy/", install).await?;
+        clock.phase("applying deploy/access", install).await?;
         let scenario = fixtures::apply_scenario(lab);
         let what = "creating a NodePool, a database, a session server and a web tier";
         clock.phase(what, scenario).await?;

@@ -251,7 +251,8 @@ macro_rules! module {
     };
 }
 
-const TOOLS: [Tool; 4] = [
+/// What a lab runs.
+const PLANE: [Tool; 4] = [
     Tool {
         name: "etcd",
         go_mod: module!("etcd", "go.mod"),
@@ -324,6 +325,20 @@ const TOOLS: [Tool; 4] = [
     },
 ];
 
+/// What the chart is rendered and installed with. Not a part of a lab, so that whoever wants no more than that does not build it.
+const HELM: Tool = Tool {
+    name: "helm",
+    go_mod: module!("helm", "go.mod"),
+    go_sum: module!("helm", "go.sum"),
+    ldflags: "-X helm.sh/helm/v4/internal/version.version=v4.3.1",
+    binaries: &[Binary {
+        name: "helm",
+        package: "helm.sh/helm/v4/cmd/helm",
+        cold_mb: 700,
+    }],
+    files: &[],
+};
+
 /// The last file of a complete folder.
 const COMPLETE: &str = "complete";
 
@@ -357,12 +372,32 @@ impl Tool {
     }
 }
 
-/// Builds what is missing. Blocks for minutes when the cache is cold; call it from a blocking thread.
+/// Builds what is missing of what a lab runs. Blocks for minutes when the cache is cold; call it from a blocking thread.
 pub fn ensure(progress: &dyn Progress) -> Result<Programs, ProgramsError> {
+    let [etcd, kubernetes, kwok, karpenter] = ensured(PLANE.each_ref(), progress)?;
+    Ok(Programs {
+        etcd,
+        kubernetes,
+        kwok,
+        karpenter,
+    })
+}
+
+/// The binary of Helm, built where it is missing. Blocks as [`ensure`] does.
+pub fn helm(progress: &dyn Progress) -> Result<PathBuf, ProgramsError> {
+    let [folder] = ensured([&HELM], progress)?;
+    Ok(folder.join("helm"))
+}
+
+/// The folders of the tools, complete.
+fn ensured<const N: usize>(
+    tools: [&Tool; N],
+    progress: &dyn Progress,
+) -> Result<[PathBuf; N], ProgramsError> {
     let cache = cache_dir()?;
     let folder = |tool: &Tool| cache.join(tool.folder());
-    let missing: Vec<&Tool> = TOOLS
-        .iter()
+    let missing: Vec<&Tool> = tools
+        .into_iter()
         .filter(|tool| !folder(tool).join(COMPLETE).exists())
         .collect();
     if !missing.is_empty() {
@@ -389,13 +424,7 @@ pub fn ensure(progress: &dyn Progress) -> Result<Programs, ProgramsError> {
             build(&go, tool, &folder(tool), &mut count, progress)?;
         }
     }
-    let [etcd, kubernetes, kwok, karpenter] = TOOLS.each_ref().map(folder);
-    Ok(Programs {
-        etcd,
-        kubernetes,
-        kwok,
-        karpenter,
-    })
+    Ok(tools.map(folder))
 }
 
 /// Which program of how many.
@@ -534,7 +563,7 @@ mod tests {
 
     #[test]
     fn the_folder_of_a_tool_follows_from_what_goes_into_it() {
-        let [etcd, ..] = TOOLS;
+        let [etcd, ..] = PLANE;
         let before = etcd.folder();
         assert_eq!(before, etcd.folder());
         assert_ne!(
@@ -549,8 +578,10 @@ mod tests {
 
     #[test]
     fn the_version_stamp_is_the_version_that_is_built() {
-        let kubernetes = TOOLS.iter().find(|tool| tool.name == "kubernetes").unwrap();
+        let kubernetes = PLANE.iter().find(|tool| tool.name == "kubernetes").unwrap();
         assert!(kubernetes.go_mod.contains("k8s.io/kubernetes v1.37.2"));
         assert!(kubernetes.ldflags.contains("gitVersion=v1.37.2"));
+        assert!(HELM.go_mod.contains("helm.sh/helm/v4 v4.3.1"));
+        assert!(HELM.ldflags.contains("version=v4.3.1"));
     }
 }

@@ -172,7 +172,7 @@ impl FleetBench {
             .await?;
         let repository = cargo::repository();
         let install = operator::install(&lab, &repository);
-        clock.phase("applying deploy/", install).await?;
+        clock.phase("applying deploy/access", install).await?;
         let fleet = self.fleet();
         let what = format!(
             "making {} old nodes, {} pods on them, {} new nodes",
