@@ -279,6 +279,7 @@ async fn every_manifest_and_example_is_taken_by_the_api_server() {
         "--namespace=relocator-system",
         "--set=crds.enabled=false,replicas=0",
         "--take-ownership",
+        "--force-conflicts",
     ];
     helm.run(&own).await.unwrap();
     let manifest = [
