@@ -244,7 +244,7 @@ fn table(values: &str) -> String {
         let deeper = |next: &&str| next.len() - next.trim_start().len() > indent;
         let default = if value.is_empty() {
             // What is below it belongs to it: it has one meaning as a whole.
-            while lines.next_if(|next| deeper(&next)).is_some() {}
+            while lines.next_if(|next| deeper(next)).is_some() {}
             "see values.yaml".to_owned()
         } else {
             format!("`{value}`")

@@ -13,7 +13,7 @@ use lab::fixtures;
 use lab::programs::Lines;
 use lab::wait::{NotYet, wait_until};
 
-use crate::world::{PATIENCE, World};
+use crate::world::{ACCOUNT, PATIENCE, World};
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -202,8 +202,8 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() {
     let roles: Api<ClusterRole> = Api::all(client.clone());
     let deletes = async || {
         let role = roles.get("relocator").await.unwrap();
-        let mut rules = role.rules.into_iter().flatten();
-        let claims = rules.find(|r| r.resources.iter().flatten().any(|r| r == "nodeclaims"));
+        let mut granted = role.rules.into_iter().flatten();
+        let claims = granted.find(|r| r.resources.iter().flatten().any(|r| r == "nodeclaims"));
         claims.unwrap().verbs.iter().any(|verb| verb == "delete")
     };
     assert!(deletes().await);
@@ -242,7 +242,7 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() {
     assert_eq!(kept.trim(), "noderelocation.relocation.sh/look");
 }
 
-/// With `crds.enabled=false` the release has no CustomResourceDefinition, and one that was applied by hand is left alone. Everything that is
+/// With `crds.enabled=false` the release has no `CustomResourceDefinition`, and one that was applied by hand is left alone. Everything that is
 /// there to be applied, the API server would take.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_manifest_and_example_is_taken_by_the_api_server() {
@@ -295,4 +295,76 @@ async fn every_manifest_and_example_is_taken_by_the_api_server() {
         before.metadata.resource_version,
         after.metadata.resource_version
     );
+}
+
+/// The API server's own answer, for the operator's account as `deploy/` makes it. The last two are to show that the question is asked rightly.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_account_may_not_do_what_an_attacker_would_want() {
+    let world = World::start().await;
+    let account = format!("--as={ACCOUNT}");
+    let may = async |verb: &str, resource: &str, namespace: &str| {
+        let namespace = format!("--namespace={namespace}");
+        let ask = ["auth", "can-i", verb, resource, &namespace, &account];
+        // Its exit code is 1 for no.
+        let mut command = world.lab.kubectl_command();
+        let output = tokio::task::spawn_blocking({
+            command.args(ask);
+            move || command.output().unwrap()
+        });
+        let output = output.await.unwrap();
+        match String::from_utf8_lossy(&output.stdout).trim() {
+            "yes" => true,
+            "no" => false,
+            _ => panic!("{verb} {resource}: {output:?}"),
+        }
+    };
+    let system = "kube-system";
+    for (verb, resource, namespace) in [
+        ("get", "secrets", system),
+        ("list", "secrets", "relocator-system"),
+        ("get", "configmaps", system),
+        ("get", "nodes/proxy", ""),
+        ("create", "pods/exec", system),
+        ("create", "pods/attach", system),
+        ("create", "pods/ephemeralcontainers", system),
+        ("patch", "pods/ephemeralcontainers", system),
+        ("delete", "pods", "default"),
+        ("deletecollection", "pods", "relocator-placeholders"),
+        ("create", "pods", "default"),
+        ("create", "pods", "relocator-system"),
+        ("create", "serviceaccounts/token", "relocator-system"),
+        ("impersonate", "users", ""),
+        ("impersonate", "groups", ""),
+        ("delete", "nodes", ""),
+        ("update", "nodes/status", ""),
+        ("create", "nodeclaims.karpenter.sh", ""),
+        ("patch", "nodepools.karpenter.sh", ""),
+        ("patch", "daemonsets.apps", system),
+        ("create", "deployments.apps", "default"),
+        ("delete", "statefulsets.apps", "default"),
+        ("patch", "poddisruptionbudgets.policy", "default"),
+        ("delete", "persistentvolumeclaims", "default"),
+        (
+            "create",
+            "clusterrolebindings.rbac.authorization.k8s.io",
+            "",
+        ),
+        ("escalate", "clusterroles.rbac.authorization.k8s.io", ""),
+        ("bind", "clusterroles.rbac.authorization.k8s.io", ""),
+        (
+            "create",
+            "validatingwebhookconfigurations.admissionregistration.k8s.io",
+            "",
+        ),
+        ("create", "noderelocations.relocation.sh", ""),
+        ("get", "leases.coordination.k8s.io", system),
+        ("*", "*", "default"),
+    ] {
+        assert!(
+            !may(verb, resource, namespace).await,
+            "it may {verb} {resource}"
+        );
+    }
+    assert!(may("create", "pods/eviction", "default").await);
+    assert!(may("create", "pods", "relocator-placeholders").await);
 }
