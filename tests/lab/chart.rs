@@ -304,7 +304,10 @@ async fn the_account_may_not_do_what_an_attacker_would_want() {
     let account = format!("--as={ACCOUNT}");
     let may = async |verb: &str, resource: &str, namespace: &str| {
         let namespace = format!("--namespace={namespace}");
-        let ask = ["auth", "can-i", verb, resource, &namespace, &account];
+        // What comes after a slash, kubectl takes for a name.
+        let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
+        let part = format!("--subresource={part}");
+        let ask = ["auth", "can-i", verb, resource, &part, &namespace, &account];
         // Its exit code is 1 for no.
         let mut command = world.lab.kubectl_command();
         let output = tokio::task::spawn_blocking({
