@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::observe::Observer;
 use crate::plan::{self, Action, Plan};
 use crate::telemetry::events::Events;
+use crate::telemetry::metrics::{Metrics, Outcome};
 use crate::world::{ActionKey, Refusal, RefusalKind, World};
 
 /// Changes that come within this time are looked at together: a pass costs more than a moment of waiting.
@@ -39,6 +40,8 @@ pub struct Context {
     /// For reads of the relocation itself, with deadlines and without retries.
     pub client: Client,
     pub clock: Clock,
+    /// Figures of what is done.
+    pub metrics: Metrics,
     memory: Mutex<HashMap<String, Memory>>,
 }
 
@@ -89,6 +92,7 @@ impl Context {
             events,
             client,
             clock,
+            metrics: Metrics::default(),
             memory: Mutex::default(),
         }
     }
@@ -103,6 +107,7 @@ pub async fn run(
 ) {
     let api: Api<NodeRelocation> = Api::all(watching);
     let controller = Controller::new(api, watcher::Config::default());
+    context.metrics.follow(controller.store());
     let wakes = wakes(wake, controller.store(), Arc::clone(&context));
     controller
         // One pass at a time, over all relocations: what one has just written, the next one sees.
@@ -148,8 +153,10 @@ async fn reconcile(
     cached: Arc<NodeRelocation>,
     context: Arc<Context>,
 ) -> Result<Requeue, PassError> {
-    let wake_after = pass(&cached, &context).await?;
-    Ok(wake_after.map_or_else(Requeue::await_change, Requeue::requeue))
+    let begun = Instant::now();
+    let passed = pass(&cached, &context).await;
+    context.metrics.passed(begun.elapsed(), passed.is_err());
+    Ok(passed?.map_or_else(Requeue::await_change, Requeue::requeue))
 }
 
 /// One pass: observe, plan, record, act. Returns when to look again if nothing is heard before; `None`: not before something changes.
@@ -332,6 +339,7 @@ async fn attempt(context: &Context, relocation: &NodeRelocation, action: &Action
     let name = relocation.name_any();
     match context.actor.perform(relocation, action).await {
         Ok(effect) => {
+            context.metrics.requested(action, None);
             tracing::info!(
                 relocation = name,
                 action = action.key().as_str(),
@@ -368,7 +376,11 @@ async fn attempt(context: &Context, relocation: &NodeRelocation, action: &Action
             let mut memory = context.memory.lock().await;
             let refusals = &mut memory.entry(uid).or_default().refusals;
             let attempts = refusals.get(&action.key()).map_or(0, |r| r.attempts);
-            if let Some(refusal) = act::refusal(action, &error, attempts, context.clock.now()) {
+            let refusal = act::refusal(action, &error, attempts, context.clock.now());
+            let kind = refusal.as_ref().map(|r| Outcome::Refused(r.kind));
+            let outcome = kind.unwrap_or(Outcome::Moot);
+            context.metrics.requested(action, Some(outcome));
+            if let Some(refusal) = refusal {
                 let expected = matches!(refusal.kind, RefusalKind::Outdated | RefusalKind::Budget);
                 if expected {
                     tracing::info!(relocation = name, action = action.key().as_str(), %error, "refused");

@@ -1,5 +1,6 @@
 //! The operator's command line: `relocator run`, `relocator sweep` and `relocator crd`.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use relocator::controller::{self, Context};
 use relocator::lease::Election;
 use relocator::observe::Observer;
 use relocator::sweep::{self, Sweeper, by_hand};
-use relocator::telemetry::{events::Events, logs};
+use relocator::telemetry::metrics::Metrics;
+use relocator::telemetry::{events::Events, http, logs};
 use tokio::sync::Notify;
 
 /// Relocates stateful pods off nodes safely, at a time that people choose.
@@ -34,6 +36,9 @@ enum Command {
         /// Identity in the election, which no other running instance may use. In a pod, its name; by default a random one.
         #[arg(long, env = "POD_NAME")]
         identity: Option<String>,
+        /// Serve /healthz, /readyz and /metrics there, for example 0.0.0.0:8080. By default nowhere.
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        http: Option<SocketAddr>,
         /// Form of the log lines.
         #[arg(long, value_enum, default_value_t)]
         log_format: logs::Format,
@@ -68,6 +73,8 @@ enum Fatal {
     #[error("listening for signals: {0}")]
     Signals(std::io::Error),
     #[error(transparent)]
+    Http(#[from] http::Error),
+    #[error(transparent)]
     Sweep(#[from] by_hand::Error),
     #[error("the lease was lost to another instance")]
     LeaseLost,
@@ -79,10 +86,11 @@ async fn main() -> ExitCode {
         Command::Run {
             namespace,
             identity,
+            http,
             log_format,
         } => {
             logs::init(log_format);
-            run(&namespace, identity).await
+            run(&namespace, identity, http).await
         }
         Command::Sweep { dry_run } => sweep_by_hand(dry_run).await,
         Command::Crd => print_crd(),
@@ -151,10 +159,21 @@ fn random_identity() -> String {
     )
 }
 
-async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
+async fn run(
+    namespace: &str,
+    identity: Option<String>,
+    http: Option<SocketAddr>,
+) -> Result<(), Fatal> {
+    let metrics = Metrics::default();
+    if let Some(address) = http {
+        let listener = http::listen(address).await?;
+        // It ends with the program.
+        tokio::spawn(http::serve(listener, metrics.clone()));
+    }
     let (watching, acting) = clients().await?;
     let identity = identity.unwrap_or_else(random_identity);
     let election = Election::start(acting.clone(), namespace, &identity).await?;
+    metrics.set_ready(true);
     let mut leadership = election.leadership();
     let stop = Arc::new(Notify::new());
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
@@ -166,6 +185,7 @@ async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
         _ = tokio::signal::ctrl_c() => { election.resign().await; return Ok(()) }
     }
     tracing::info!(identity, "leading");
+    metrics.set_leader(true);
 
     let wake = Arc::new(Notify::new());
     let observer = Observer::new(
@@ -181,7 +201,9 @@ async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
         Actor::new(acting.clone(), leadership.clone()),
     );
     let sweeping = tokio::spawn(sweep::keep_sweeping(sweeper, events.clone()));
-    let context = Arc::new(Context::new(observer, actor, events, acting, Clock::System));
+    let mut context = Context::new(observer, actor, events, acting, Clock::System);
+    context.metrics = metrics.clone();
+    let context = Arc::new(context);
     let stopped = Arc::clone(&stop);
     let controller = tokio::spawn(controller::run(context, watching, wake, async move {
         stopped.notified().await;
@@ -191,6 +213,7 @@ async fn run(namespace: &str, identity: Option<String>) -> Result<(), Fatal> {
         _ = terminate.recv() => false,
         _ = tokio::signal::ctrl_c() => false,
     };
+    metrics.set_leader(false);
     stop.notify_one();
     // Each of its writes stands for itself: it can end between any two.
     sweeping.abort();

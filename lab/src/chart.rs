@@ -142,7 +142,7 @@ const ACCESS: [&str; 5] = [
 ];
 
 /// The operator itself.
-const OPERATOR: [&str; 2] = ["deployment", "poddisruptionbudget"];
+const OPERATOR: [&str; 3] = ["deployment", "poddisruptionbudget", "service"];
 
 /// `deploy/` from what Helm has rendered.
 fn manifests(rendered: &str) -> Result<BTreeMap<String, String>, ChartError> {

@@ -73,6 +73,8 @@ async fn the_chart_passes_lint_and_refuses_values_that_mean_nothing() {
         ("rbac.extraOwners[0].resources={clusters}", "apiGroups"),
         ("serviceAccount.create=false", "serviceAccount"),
         ("log.format=xml", "format"),
+        ("http.address=8080", "address"),
+        ("metrics.serviceMonitor.interval=often", "interval"),
         ("networkPolicy.apiServerPorts={70000}", "apiServerPorts"),
         ("placeholders.namespace=mine", "namespace"),
         ("podDisruptionBudget.maxUnavailable=many", "maxUnavailable"),

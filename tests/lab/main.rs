@@ -48,5 +48,6 @@ mod quiet;
 mod several;
 mod stopping;
 mod sweep;
+mod telemetry;
 mod uncordoned;
 mod undo;

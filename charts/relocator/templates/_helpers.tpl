@@ -28,6 +28,10 @@ app.kubernetes.io/component: operator
 {{- end -}}
 {{- end -}}
 
+{{- define "relocator.port" -}}
+{{- splitList ":" .Values.http.address | last -}}
+{{- end -}}
+
 {{- define "relocator.container.security" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
