@@ -15,7 +15,7 @@ use relocator::lease::Election;
 use relocator::observe::Observer;
 use relocator::sweep::{self, Sweeper, by_hand};
 use relocator::telemetry::metrics::Metrics;
-use relocator::telemetry::{events::Events, http, logs};
+use relocator::telemetry::{events::Events, logs, probes};
 use tokio::sync::Notify;
 
 /// Relocates stateful pods off nodes safely, at a time that people choose.
@@ -73,7 +73,7 @@ enum Fatal {
     #[error("listening for signals: {0}")]
     Signals(std::io::Error),
     #[error(transparent)]
-    Http(#[from] http::Error),
+    Http(#[from] probes::Error),
     #[error(transparent)]
     Sweep(#[from] by_hand::Error),
     #[error("the lease was lost to another instance")]
@@ -166,9 +166,9 @@ async fn run(
 ) -> Result<(), Fatal> {
     let metrics = Metrics::default();
     if let Some(address) = http {
-        let listener = http::listen(address).await?;
+        let listener = probes::listen(address).await?;
         // It ends with the program.
-        tokio::spawn(http::serve(listener, metrics.clone()));
+        tokio::spawn(probes::serve(listener, metrics.clone()));
     }
     let (watching, acting) = clients().await?;
     let identity = identity.unwrap_or_else(random_identity);

@@ -1,6 +1,6 @@
 //! What relocator tells: events, logs, metrics and probes. Decides nothing; nothing depends on its success.
 
 pub mod events;
-pub mod http;
 pub mod logs;
 pub mod metrics;
+pub mod probes;

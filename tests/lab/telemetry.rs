@@ -103,9 +103,9 @@ async fn an_address_that_is_taken_is_told() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = taken.local_addr().unwrap();
     let mut operator = started(&world, "late", address).await;
-    let ended = async || {
-        let ended = operator.ended()?;
-        ended.ok_or_else(|| NotYet::because("it runs"))
+    let ended = || {
+        let ended = operator.ended();
+        async move { ended?.ok_or_else(|| NotYet::because("it runs")) }
     };
     let ended = wait_until("the operator to end", PATIENCE, ended)
         .await
