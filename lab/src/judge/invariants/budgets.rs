@@ -5,7 +5,7 @@ use crate::judge::Object;
 use crate::judge::analysis::{Case, Deed, What, begins_to_leave, count};
 use crate::judge::audit::AuditEvent;
 use crate::judge::history::{Change, State};
-use crate::judge::object::Kind;
+use crate::judge::object::{Kind, Uid};
 use crate::judge::owners::{Owner, Owners, workload};
 
 /// An owner that we set in motion and that is not whole again.
@@ -16,17 +16,22 @@ struct Moving<'a> {
 }
 
 /// 3: no pod that served left, through an eviction, restart or scaling of ours, so that its budget had fewer healthy pods
-/// than its desiredHealthy at that time; and none of these was begun for an owner while another one, of which a pod is
+/// than its desiredHealthy at that time, unless a rollout or scaling took it and its owner has all the Ready pods without it that others than
+/// we have asked of it: a count that somebody set below the budget is theirs; and none of these was begun for an owner while another one, of which a pod is
 /// selected by the same budget, was not whole again after an earlier one: all its replicas Ready, the rollout over, the
 /// replica count not above that of the start.
 pub(super) fn budgets_hold(case: &Case) -> Vec<String> {
     let mut out = Vec::new();
     let mut state = State::default();
     let mut moving: BTreeMap<Owner, Moving> = BTreeMap::new();
+    let mut asked: BTreeMap<Uid, u32> = BTreeMap::new();
     let mut deeds = case.deeds.iter().peekable();
     for (index, change) in case.history.changes.iter().enumerate() {
         let deed = deeds.next_if(|d| d.index == index);
-        out.extend(below_budget(case, &state, change, deed, &moving));
+        out.extend(below_budget(case, &state, change, deed, &moving, &asked));
+        if deed.is_none_or(|d| d.what != What::Scaled) {
+            asked.extend(count_asked(&state, &change.object));
+        }
         let owner = owner_of(case, &change.object);
         if let (Some(deed), Some(owner)) = (deed, &owner) {
             for (other, earlier) in moving.iter().filter(|(o, _)| *o != owner) {
@@ -56,6 +61,14 @@ pub(super) fn budgets_hold(case: &Case) -> Vec<String> {
     out
 }
 
+/// The count of a workload that is new or that was set anew.
+fn count_asked(before: &State, object: &Object) -> Option<(Uid, u32)> {
+    let now = object.workload()?.replicas?;
+    let before = before.get(object.kind, &object.uid);
+    let was = before.and_then(|o| o.workload()?.replicas);
+    (was != Some(now)).then(|| (object.uid.clone(), now))
+}
+
 /// The owner that a pod or workload is about.
 fn owner_of(case: &Case, object: &Object) -> Option<Owner> {
     match object.kind {
@@ -82,6 +95,7 @@ fn below_budget(
     change: &Change,
     deed: Option<&Deed>,
     moving: &BTreeMap<Owner, Moving>,
+    asked: &BTreeMap<Uid, u32>,
 ) -> Vec<String> {
     let Some(pod) = state.get(Kind::Pod, &change.object.uid) else {
         return Vec::new();
@@ -96,6 +110,9 @@ fn below_budget(
             _ => return Vec::new(),
         },
     };
+    if deed.is_none() && is_surplus(case, state, pod, asked) {
+        return Vec::new();
+    }
     state
         .all(Kind::PodDisruptionBudget)
         .filter(|b| b.namespace == pod.namespace)
@@ -114,6 +131,15 @@ fn below_budget(
             })
         })
         .collect()
+}
+
+/// Whether the owner of a Ready pod has as many others, Ready, as it was asked to have.
+fn is_surplus(case: &Case, state: &State, pod: &Object, asked: &BTreeMap<Uid, u32>) -> bool {
+    let owner = case.owners.of(pod);
+    let asked = |owner: &Owner| asked.get(&owner.uid).copied();
+    owner.is_some_and(|owner| {
+        asked(&owner).is_some_and(|asked| case.ready(state, &owner) > count(asked))
+    })
 }
 
 /// Whether a pod was removed by somebody who is neither us nor a controller.

@@ -271,6 +271,25 @@ fn i3_a_restart_that_breaks_the_budget_is_caught() {
     );
 }
 
+/// Somebody has set a count below what the budget asks for. The way back from a surge ends at their count; below it is ours.
+#[test]
+fn i3_a_count_that_others_set_below_the_budget_is_theirs() {
+    let back_from_a_surge = |asked_by: &str| {
+        let mut s = world();
+        s.budget("web", &json!({"app": "web"}), 3).begins();
+        s.at(4.0).scaled(asked_by, "web", 1);
+        s.at(5.0).scaled("relocator", "web", 2);
+        s.at(6.0).scaled("relocator", "web", 1);
+        s.at(7.0)
+            .request("kube-controller-manager", "delete pods web-1-a", None)
+            .stops("web-1-a");
+        s
+    };
+    held(3, &back_from_a_surge("somebody"));
+    let ours = back_from_a_surge("relocator");
+    named(3, &ours, &["had 1 healthy pods of 3", "web-1-a"]);
+}
+
 #[test]
 fn i3_owners_of_one_budget_take_turns() {
     let turns = |ready_at: f64, next_at: f64| {
