@@ -179,6 +179,11 @@ fn cannot_surge(deployment: &Deployment, work: &Work<'_>) -> Option<String> {
     if work.volume_for_one {
         return Some(CannotRestart::Volume.words());
     }
+    // Of a single pod, Recreate says that there are never two. Of more, that there are never two versions, and a surge has one.
+    if deployment.strategy == RolloutStrategy::Recreate && deployment.replicas <= 1 {
+        let why = "its strategy is Recreate and it has one replica: it never runs twice";
+        return Some(why.to_owned());
+    }
     let foreign = work
         .left
         .iter()

@@ -114,11 +114,18 @@ fn case_44_what_is_down_for_a_moment_is_announced() {
     alone.deployment("web", &["old"], RolloutStrategy::Recreate);
     assert!(!alone.plan().status.workloads.is_empty());
     assert_eq!(warnings(&alone), ["Downtime Deployment default/web"]);
-    // Make before break needs no outage, whatever the Deployment's own strategy is.
+    // Make before break needs no outage.
     let mut surged = toy(&json!({}));
-    surged.deployment("web", &["old"], RolloutStrategy::Recreate);
+    surged.deployment("web", &["old", "old"], RolloutStrategy::Recreate);
     assert_eq!(strategy(&mut surged), MoveStrategy::Surge);
     assert_eq!(warnings(&surged), Vec::<String>::new());
+    // One pod that is stopped before the next starts may be one that must never run twice.
+    for asked in ["Auto", "RolloutRestart", "Surge"] {
+        let mut single = toy(&json!({"strategy": asked}));
+        single.deployment("web", &["old"], RolloutStrategy::Recreate);
+        assert_eq!(strategy(&mut single), MoveStrategy::Evict, "{asked}");
+        assert_eq!(warnings(&single), ["Downtime Deployment default/web"]);
+    }
 }
 
 #[test]
