@@ -2,7 +2,7 @@
 #
 #   docker build --tag YOUR-REGISTRY/relocator:0.1.0 . && docker push YOUR-REGISTRY/relocator:0.1.0
 FROM rust:1-alpine AS build
-RUN apk add --no-cache musl-dev gcc make perl cmake
+RUN apk add --no-cache musl-dev gcc make
 WORKDIR /source
 COPY . .
 RUN cargo build --release --locked --package relocator --bin relocator

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::process::Command;
 
@@ -28,6 +29,12 @@ pub enum ChartError {
         /// What it said.
         output: String,
     },
+    /// Helm did not come to an end.
+    #[error("helm {arguments} did not end within {} s", LONGEST.as_secs())]
+    Hangs {
+        /// What it was asked.
+        arguments: String,
+    },
     /// A file of the chart could not be read.
     #[error("reading {}: {source}", path.display())]
     Read {
@@ -45,6 +52,9 @@ pub enum ChartError {
 
 /// Where the chart is in the repository.
 pub const CHART: &str = "charts/relocator";
+
+/// More than Helm waits for by itself.
+const LONGEST: Duration = Duration::from_mins(6);
 
 /// Helm, with its own folders for caches, and no other configuration than what is said here.
 #[derive(Clone, Debug)]
@@ -71,7 +81,7 @@ impl Helm {
         self
     }
 
-    /// Runs Helm and returns what it printed.
+    /// Runs Helm and returns what it printed. It is ended if it takes longer than any of its own waits.
     pub async fn run(&self, arguments: &[&str]) -> Result<String, ChartError> {
         let mut command = Command::new(&self.binary);
         let nowhere = self.binary.with_file_name("home");
@@ -88,7 +98,11 @@ impl Helm {
             .args(arguments)
             .stdin(Stdio::null())
             .kill_on_drop(true);
-        let output = command.output().await.map_err(ChartError::Helm)?;
+        let Ok(output) = tokio::time::timeout(LONGEST, command.output()).await else {
+            let arguments = arguments.join(" ");
+            return Err(ChartError::Hangs { arguments });
+        };
+        let output = output.map_err(ChartError::Helm)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

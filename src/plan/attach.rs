@@ -14,7 +14,6 @@ use crate::api::keys;
 use crate::world::{CsiNode, Node, NodeName, Pod, Shape, Uid};
 
 use super::fits::{self, HOSTNAME};
-use super::provision::stands_for;
 use super::scene::{Scene, Work};
 use super::volumes::Disk;
 
@@ -29,7 +28,7 @@ type Disks<'a> = HashMap<&'a str, HashSet<Disk>>;
 pub(super) struct Attach<'a> {
     /// What has registered on a node.
     registered: HashMap<&'a NodeName, &'a CsiNode>,
-    /// Of the nodes that have a limit: the volumes of their pods, and those that come for our placeholders.
+    /// Of the open nodes that have a limit for volumes such as pods have that have to move: those of their pods, and those that come for our placeholders.
     taken: HashMap<&'a NodeName, Disks<'a>>,
     /// Placeholders whose pods could not have their volumes there.
     too_many: HashSet<&'a Uid>,
@@ -77,30 +76,37 @@ fn by_driver<'a>(disks: impl Iterator<Item = (&'a str, Disk)>) -> Disks<'a> {
 
 /// The volumes of nodes, and the placeholders that are too many for them.
 pub(super) fn attach<'a>(scene: &Scene<'a>) -> Attach<'a> {
+    let volumes = scene.volumes();
+    let pods = scene.works.iter().flat_map(Work::staying);
+    let drivers: HashSet<_> = pods
+        .flat_map(|pod| volumes.disks(pod, true))
+        .map(|(driver, _)| driver)
+        .collect();
+    // Where no pod that has to move has a volume to attach, the nodes need not be looked through.
+    if drivers.is_empty() {
+        return Attach::default();
+    }
     let nodes = scene.cluster.csi_nodes.values().map(AsRef::as_ref);
     let mut attach = Attach {
         registered: nodes.map(|n: &CsiNode| (&n.name, n)).collect(),
         ..Attach::default()
     };
-    let limited = |node: &&CsiNode| node.drivers.values().any(Option::is_some);
-    let limited: Vec<_> = attach
-        .registered
-        .values()
-        .copied()
-        .filter(limited)
-        .collect();
-    for node in limited {
-        let volumes = scene.volumes();
+    let is_limited = |node: &&CsiNode| {
+        let open = |n: &Node| !n.unschedulable && !scene.is_selected(n);
+        let mut limits = node.drivers.iter().filter(|(_, most)| most.is_some());
+        scene.node(&node.name).is_some_and(open)
+            && limits.any(|(driver, _)| drivers.contains(driver.as_str()))
+    };
+    let limited = attach.registered.values().copied().filter(is_limited);
+    for node in limited.collect::<Vec<_>>() {
         let pods = scene.pods_on_node(&node.name).iter();
         let running = pods.filter(|p| !p.finished && p.placeholder.is_none());
         let mounted = running.flat_map(|p| volumes.disks(p, false));
         let attached = scene.attachments_of(&node.name).iter();
         let attached = attached.filter_map(|a| volumes.disk_of(a));
-        let disks = by_driver(mounted.chain(attached));
-        attach.add(&node.name, disks);
-    }
-    if attach.taken.is_empty() {
-        return attach;
+        let disks = mounted.chain(attached);
+        let disks = disks.filter(|(driver, _)| drivers.contains(driver));
+        attach.add(&node.name, by_driver(disks));
     }
     for work in &scene.works {
         for (placeholder, pod) in pairs(scene, work) {
@@ -122,15 +128,15 @@ pub(super) fn attach<'a>(scene: &Scene<'a>) -> Attach<'a> {
 fn pairs<'a>(scene: &Scene<'a>, work: &Work<'a>) -> Vec<(&'a Pod, &'a Pod)> {
     let mut placeholders: Vec<_> = scene.placeholders_of(&work.reference.uid).collect();
     placeholders.sort_by_key(|p| (p.created, &p.reference));
-    let mut pods: Vec<_> = work.staying().collect();
+    let mut pods: BTreeMap<&Uid, &'a Pod> = work.staying().map(|p| (&p.reference.uid, p)).collect();
     let mut pairs = Vec::new();
     placeholders.retain(|placeholder| {
-        let own = pods.iter().position(|pod| stands_for(placeholder, pod));
-        let own = own.map(|index| pods.swap_remove(index));
+        let label = placeholder.placeholder.as_ref();
+        let own = label.and_then(|label| pods.remove(&label.pod));
         pairs.extend(own.map(|pod| (*placeholder, pod)));
         own.is_none()
     });
-    pairs.extend(placeholders.into_iter().zip(pods));
+    pairs.extend(placeholders.into_iter().zip(pods.into_values()));
     pairs
 }
 
@@ -168,7 +174,6 @@ pub(super) fn apart_from_full(scene: &Scene<'_>, pod: &Pod, shape: &mut Shape) {
     let disks = by_driver(scene.volumes().disks(pod, true));
     let full = attach.taken.keys().filter(|n| !attach.has_room(n, &disks));
     let full = full.filter_map(|name| scene.node(name));
-    let full = full.filter(|n| !n.unschedulable && !scene.is_selected(n));
     let mut ours = BTreeSet::new();
     let mut sets: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let mut names = BTreeSet::new();

@@ -93,36 +93,44 @@ pub(super) fn is_placed(scene: &Scene<'_>, placeholder: &Pod) -> bool {
         .node
         .as_ref()
         .and_then(|n| scene.node(n))
-        .is_some_and(|n| can_host(scene, n) && to_come(scene, placeholder, n).is_none())
+        .is_some_and(|n| can_host(scene, n) && lacking(scene, placeholder, n).is_none())
 }
 
-/// What the node of the placeholder waits for until its pod can come, in words.
-fn to_come(scene: &Scene<'_>, placeholder: &Pod, node: &Node) -> Option<String> {
+/// What the node of the placeholder still lacks before its pod can come, as a sentence.
+fn lacking(scene: &Scene<'_>, placeholder: &Pod, node: &Node) -> Option<String> {
     let name = &node.name;
     if let Some(daemon) = scene.daemon_to_come(name) {
         // It may yet push a placeholder out.
-        return Some(format!("pod {} to come to node {name}", daemon.reference));
+        let daemon = &daemon.reference;
+        return Some(format!("pod {daemon} has yet to come to node {name}"));
     }
     let driver = attach::unregistered(scene, placeholder, node)?;
-    Some(format!("CSI driver {driver} to register on node {name}"))
+    Some(format!(
+        "CSI driver {driver} has not registered on node {name}"
+    ))
 }
 
-/// Why a placeholder that has a node is no place yet, in words.
+/// Why a placeholder that has a node is no place, as a sentence.
 pub(super) fn not_yet(scene: &Scene<'_>, placeholder: &Pod) -> Option<String> {
     let name = placeholder.node.as_ref()?;
     let Some(node) = scene.node(name) else {
         return Some(format!("node {name} is gone"));
     };
+    if scene.attach().is_too_much(placeholder) {
+        return Some(format!(
+            "node {name} can't attach the volumes of its pod beside those that it has"
+        ));
+    }
     if is_lost(scene, placeholder) {
-        return Some(format!("node {name} can't be used any more"));
+        return Some(format!("node {name} is closed or on its way out"));
     }
     if !node.ready {
-        return Some(format!("node {name} to be Ready"));
+        return Some(format!("node {name} is not Ready"));
     }
     if !can_host(scene, node) {
-        return Some(format!("Karpenter to initialize node {name}"));
+        return Some(format!("Karpenter has not initialized node {name}"));
     }
-    to_come(scene, placeholder, node)
+    lacking(scene, placeholder, node)
 }
 
 /// Bound to a node that is gone, on its way out, closed, one of those to be emptied, or one that could not attach its pod's volumes: no

@@ -96,9 +96,8 @@ fn blocker(scene: &Scene<'_>, placeholder: &Pod) -> Finding {
         .unschedulable
         .as_deref()
         .filter(|s| !s.is_empty());
-    let waits = gates::not_yet(scene, placeholder);
-    let waits = waits.map(|waits| format!("it waits for {waits}"));
-    let said = said.or(waits.as_deref());
+    let not_yet = gates::not_yet(scene, placeholder);
+    let said = said.or(not_yet.as_deref());
     Finding::capacity(
         &placeholder.reference,
         said.unwrap_or("the scheduler has not said why"),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kube::runtime::reflector::Store;
@@ -55,6 +55,8 @@ struct Figures {
     blockers: Family<Because, Gauge>,
     /// The relocations as the watch tells of them, once this instance leads.
     store: OnceLock<Store<NodeRelocation>>,
+    /// Held from counting the relocations until they are written down, so that two readers do not count into each other.
+    counting: Mutex<()>,
     ready: AtomicBool,
 }
 
@@ -98,6 +100,7 @@ impl Default for Metrics {
             relocations,
             blockers,
             store: OnceLock::new(),
+            counting: Mutex::new(()),
             ready: AtomicBool::new(false),
         }))
     }
@@ -145,6 +148,8 @@ impl Metrics {
     /// All figures as text, of the type [`MEDIA_TYPE`].
     #[must_use]
     pub fn text(&self) -> String {
+        let counting = self.0.counting.lock();
+        let _counting = counting.unwrap_or_else(PoisonError::into_inner);
         self.count();
         let mut text = String::new();
         // Writing into a String does not fail.

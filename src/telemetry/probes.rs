@@ -33,10 +33,15 @@ pub struct Error {
     source: std::io::Error,
 }
 
-/// Takes the address. Answers come when [`serve`] runs.
+/// Takes the address, and logs it: with port 0, the system chooses one. Answers come when [`serve`] runs.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    let listener = TcpListener::bind(address).await;
-    listener.map_err(|source| Error { address, source })
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        tracing::info!(%address, "probes and metrics are served");
+        Ok(listener)
+    };
+    bound.await.map_err(|source| Error { address, source })
 }
 
 /// Answers until it is dropped:

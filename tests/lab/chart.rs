@@ -13,7 +13,7 @@ use lab::fixtures;
 use lab::programs::Lines;
 use lab::wait::{NotYet, wait_until};
 
-use crate::world::{ACCOUNT, PATIENCE, World};
+use crate::world::{ACCOUNT, PATIENCE, World, binary};
 
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -200,6 +200,21 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() {
     })
     .await;
 
+    // There is no third node: an old pod has to make room for each new one.
+    let new = [
+        "--reuse-values",
+        "--set=podAnnotations.example\\.com/restarted=once",
+    ];
+    run("upgrade", &new).await;
+    let rolled = [
+        "rollout",
+        "status",
+        "deployment/relocator",
+        "--timeout=120s",
+    ];
+    let rolled = [&rolled[..], &["--namespace=relocator-system"]].concat();
+    world.kubectl(&rolled).await;
+
     let client = world.lab.client().await.unwrap();
     let roles: Api<ClusterRole> = Api::all(client.clone());
     let deletes = async || {
@@ -213,12 +228,18 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() {
     let notes = run("upgrade", &fewer).await;
     assert!(notes.contains("rbac.deleteNodes"), "{notes}");
     assert!(!deletes().await);
-    let back = ["rollback", "relocator", "2", "--namespace=relocator-system"];
+    let back = ["rollback", "relocator", "3", "--namespace=relocator-system"];
     helm.run(&back).await.unwrap();
     assert!(deletes().await);
     run("upgrade", &["--reuse-values", "--set=replicas=0"]).await;
 
-    let _operator = world.operator().await;
+    let operator = world.operator().await;
+    // What `helm test` runs in a pod, under the same account.
+    let mut sweep = tokio::process::Command::new(binary());
+    sweep.args(["sweep", "--dry-run"]);
+    sweep.env("KUBECONFIG", operator.kubeconfig());
+    let swept = sweep.output().await.unwrap();
+    assert!(swept.status.success(), "{swept:?}");
     let mut story = world
         .relocate("look", "{mode: Plan, nodes: {names: [one]}}")
         .await;

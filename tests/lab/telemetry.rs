@@ -5,24 +5,41 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use lab::fixtures;
 use lab::operator::{Operator, OperatorOptions};
 use lab::wait::{NotYet, wait_until};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::world::{PATIENCE, World, binary};
 
-/// A port that was free a moment ago. Nothing else in the lab takes one by number.
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap()
-}
-
 async fn started(world: &World, identity: &str, address: SocketAddr) -> Operator {
+    let address = address.to_string();
+    let arguments = ["--http", &address, "--log-format", "json"];
     let options = OperatorOptions {
         identity: Some(identity.to_owned()),
-        arguments: vec!["--http".to_owned(), address.to_string()],
+        arguments: arguments.map(str::to_owned).to_vec(),
         ..OperatorOptions::default()
     };
     Operator::start_with(&world.lab, binary(), options)
+        .await
+        .unwrap()
+}
+
+/// The address that the system chose for it, as its log has it.
+async fn address(operator: &Operator) -> SocketAddr {
+    let look = async || {
+        let log = std::fs::read_to_string(operator.log())?;
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let mut lines = lines.filter(|line: &Value| {
+            let message = line.get("message");
+            message.is_some_and(|m| m == "probes and metrics are served")
+        });
+        let line = lines.next().ok_or_else(|| NotYet::because(log.clone()))?;
+        let address = line.get("address").and_then(Value::as_str);
+        Ok(address.unwrap().parse().unwrap())
+    };
+    wait_until("the address in the log", PATIENCE, look)
         .await
         .unwrap()
 }
@@ -64,10 +81,11 @@ async fn probes_are_true_of_both_instances_and_figures_agree_with_the_audit_log(
     world.lab.put(&db).await.unwrap();
     world.settled().await;
     world.nodes(&[("spare", "4")]).await;
-    let (first, second) = (free(), free());
-    let mut leader = started(&world, "first", first).await;
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut leader = started(&world, "first", any).await;
     leader.wait_leading(&world.lab).await.unwrap();
-    let _standby = started(&world, "second", second).await;
+    let standby = started(&world, "second", any).await;
+    let (first, second) = (address(&leader).await, address(&standby).await);
     for address in [first, second] {
         answers(address, "/healthz", "ok").await;
         answers(address, "/readyz", "ok").await;
