@@ -1,15 +1,17 @@
 //! Pods of every kind of owner: of none, of a custom resource, of a Job; and what rules make of them.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use lab::fixtures::{self, Pods};
 use lab::judge::AuditEvent;
+use lab::wait::{NotYet, wait_until};
 use serde_json::json;
 
-use crate::beside::{Custom, again_and_again, beside, keep};
-use crate::world::{World, is_ready, node_of, only_tells};
+use crate::beside::{Custom, again_and_again, beside, keep, publish};
+use crate::world::{PATIENCE, World, is_ready, node_of, only_tells};
 
 /// Nothing makes it again, so it is left alone, unless a person says that it may go; then it goes, and its end was announced.
 #[tokio::test(flavor = "multi_thread")]
@@ -104,6 +106,73 @@ async fn case_23_pods_of_a_custom_resource_move_when_it_is_seen_to_exist() {
     verdict.is_clean();
     assert_eq!(verdict.evicted(), names);
     assert_eq!(verdict.card.double_moves, 0);
+}
+
+/// A set of pods that belongs to a database, whose budget would let one go at any time. When one pod has moved, the database says that it is
+/// not whole, and its operator restarts another pod because of that. Until it says that it is well, no more leave.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_18_68_the_next_pod_leaves_when_the_database_says_that_it_is_well() {
+    let world = World::start().await;
+    world.nodes(&[("old", "4")]).await;
+    let kind = Custom::CLOUD_NATIVE_PG;
+    kind.define(&world).await;
+    let owner = kind.create(&world, "shards", &json!({})).await;
+    let clusters = kind.api(&world).await;
+    let says = async |status: &str, message: &str| {
+        let cluster = clusters.get("shards").await.unwrap();
+        let ready = json!({"type": "Ready", "status": status, "message": message});
+        let status = json!({"conditions": [ready]});
+        publish(&clusters, &cluster, status).await.unwrap();
+    };
+    says("True", "").await;
+    let mut set = fixtures::stateful_set("search", 3).ready_after(3);
+    set.metadata.owner_references = Some(vec![owner]);
+    world.lab.put(&set).await.unwrap();
+    let budget = fixtures::min_available("search", 1);
+    world.lab.put(&budget).await.unwrap();
+    world.settled().await;
+    world.nodes(&[("spare", "4")]).await;
+    let _operator = world.operator().await;
+    let recording = world.record(&["old"]).await.stay_cordoned(&["old"]);
+
+    let spec = "{nodes: {names: [old]}, afterDrain: Keep, workloads: {settleSeconds: 0}}";
+    let mut story = world.relocate("move", spec).await;
+    let pods = world.api::<Pod>().await;
+    let left = async || {
+        let pod = pods.get_opt("search-2").await?;
+        let there = pod.is_some_and(|p| p.metadata.deletion_timestamp.is_none() && is_ready(&p));
+        if there {
+            Err(NotYet::because("search-2 is there"))
+        } else {
+            Ok(())
+        }
+    };
+    wait_until("the first to leave", PATIENCE, left)
+        .await
+        .unwrap();
+    says("False", "shards are relocating").await;
+    let waits =
+        "Cluster default/shards to be Ready by its own word: shards are relocating".to_owned();
+    let what = "the database to be waited for";
+    story.until(what, |r| r.message.contains(&waits)).await;
+    // What its operator does about it.
+    pods.delete("search-0", &DeleteParams::default())
+        .await
+        .unwrap();
+    world.settled().await;
+    story.until(what, |r| r.message.contains(&waits)).await;
+    let well = Timestamp::now();
+    says("True", "").await;
+    let end = story.succeeds().await;
+
+    assert_eq!(end.nodes, "1/1");
+    let verdict = recording.judge(&world).await;
+    assert_eq!(verdict.evicted(), ["search-2", "search-1"]);
+    let last = verdict.evictions()[1].at;
+    assert!(last > well, "{last} and {well}");
+    assert_eq!(verdict.card.double_moves, 0);
+    assert_eq!(verdict.most_down("default/StatefulSet/search"), 1);
+    verdict.is_clean();
 }
 
 /// Its owner reference names a custom resource that exists, by a UID that does not.

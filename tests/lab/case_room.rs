@@ -15,7 +15,7 @@ use lab::judge::{History, Kind, State};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::case_volumes::{disk, volume, with_disks};
+use crate::case_volumes::{at_departures, disk, volume, with_disks};
 use crate::world::World;
 
 /// What the node part of the driver does on each node that comes: it registers, with two volumes at most.
@@ -49,19 +49,11 @@ async fn register(world: &World) -> JoinHandle<()> {
 
 /// How many placeholders each node had when the first pod began to leave.
 fn places_kept(history: &History, pods: &str) -> BTreeMap<String, usize> {
-    let mut state = State::default();
-    for change in &history.changes {
-        let object = &change.object;
-        let before = state.get(Kind::Pod, &object.uid);
-        let leaves = object.namespace == "default"
-            && object.name.starts_with(pods)
-            && object.terminating
-            && before.is_some_and(|pod| !pod.terminating);
-        if leaves {
-            break;
-        }
-        state.apply(change);
-    }
+    let mut departures = at_departures(history, pods, placeholders_by_node);
+    departures.swap_remove(0).1
+}
+
+fn placeholders_by_node(state: &State) -> BTreeMap<String, usize> {
     let mut kept = BTreeMap::new();
     let placeholders = state.all(Kind::Pod);
     let placeholders =

@@ -98,10 +98,14 @@ async fn detach(world: &World, claim: &str) {
     world.kubectl(&["delete", "volumeattachment", claim]).await;
 }
 
-/// For each pod that begins to leave, in the order of that: its name, and the zones in which a placeholder had a Ready node then.
-fn zones_kept(history: &History, pods: &str) -> Vec<(String, Vec<String>)> {
+/// For each pod of an app that begins to leave, in the order of that: its name, and what is read from the cluster as it was then.
+pub(crate) fn at_departures<T>(
+    history: &History,
+    pods: &str,
+    read: impl Fn(&State) -> T,
+) -> Vec<(String, T)> {
     let mut state = State::default();
-    let mut kept = Vec::new();
+    let mut seen = Vec::new();
     for change in &history.changes {
         let object = &change.object;
         let before = state.get(Kind::Pod, &object.uid);
@@ -110,13 +114,14 @@ fn zones_kept(history: &History, pods: &str) -> Vec<(String, Vec<String>)> {
             && object.terminating
             && before.is_some_and(|pod| !pod.terminating);
         if leaves {
-            kept.push((object.name.clone(), zones_of_placeholders(&state)));
+            seen.push((object.name.clone(), read(&state)));
         }
         state.apply(change);
     }
-    kept
+    seen
 }
 
+/// The zones in which a placeholder has a Ready node.
 fn zones_of_placeholders(state: &State) -> Vec<String> {
     let placeholders = state.all(Kind::Pod);
     let placeholders = placeholders.filter(|p| p.namespace == "relocator-placeholders");
@@ -170,7 +175,7 @@ async fn case_70_a_new_node_is_in_the_zone_of_the_volume_before_its_pod_leaves()
     assert_eq!((end.nodes.as_str(), end.pods.as_str()), ("2/2", "2/2"));
     assert_eq!(zones(&world, "db").await, homes);
     let verdict = recording.judge(&world).await;
-    let kept = zones_kept(&verdict.history, "db-");
+    let kept = at_departures(&verdict.history, "db-", zones_of_placeholders);
     let order: Vec<_> = kept.iter().map(|(pod, _)| pod.as_str()).collect();
     assert_eq!(order, ["db-1", "db-0"]);
     for (pod, zones) in kept {
@@ -182,6 +187,51 @@ async fn case_70_a_new_node_is_in_the_zone_of_the_volume_before_its_pod_leaves()
     verdict.moved_once(2);
     assert_eq!(verdict.most_down("default/StatefulSet/db"), 1);
     assert_eq!(verdict.card.nodes.made, 2, "{:?}", verdict.card.nodes);
+    verdict.is_clean();
+}
+
+/// One pod has a disk in a zone, the other has none and asks to be in the zone of the first. Let go together, the free one could come first,
+/// to another zone, and the one with the disk could never be near it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_71_what_a_disk_binds_moves_before_what_wants_to_be_near_it() {
+    let world = World::with_karpenter(LabOptions::default()).await;
+    fixtures::apply_node_pool(&world.lab).await.unwrap();
+    let home = "test-zone-b";
+    volume(&world, "data-db-0", &disk(), Some((ZONE, home))).await;
+    let db = fixtures::stateful_set("db", 1).on_nodes("NodeGroupName", "apps");
+    world.lab.put(&with_disks(db)).await.unwrap();
+    // By name, it would come first.
+    let mut free = fixtures::stateful_set("a-free", 1).on_nodes("NodeGroupName", "apps");
+    let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": ZONE},
+    ]}});
+    free.pods().1.affinity = serde_json::from_value(near).unwrap();
+    world.lab.put(&free).await.unwrap();
+    world.settled().await;
+    let old: Vec<Node> = world.list().await;
+    let old: Vec<_> = old.iter().map(ResourceExt::name_any).collect();
+    let old: Vec<_> = old.iter().map(String::as_str).collect();
+    let _operator = world.operator().await;
+    let recording = world.record(&old).await;
+
+    let mut story = world.relocate("move", "{nodes: {nodePools: [apps]}}").await;
+    let end = story.succeeds().await;
+    assert_eq!(end.pods, "2/2");
+    for (app, pod) in [("db", "db-0"), ("a-free", "a-free-0")] {
+        let zones = zones(&world, app).await;
+        assert_eq!(zones, [(pod.to_owned(), home.to_owned())].into());
+    }
+    let verdict = recording.judge(&world).await;
+    assert_eq!(verdict.evicted(), ["db-0", "a-free-0"]);
+    for pod in ["db-0", "a-free-0"] {
+        let kept = at_departures(&verdict.history, pod, zones_of_placeholders);
+        let [(_, zones)] = &kept[..] else {
+            panic!("{kept:?}");
+        };
+        assert!(zones.iter().all(|zone| zone == home), "{pod}: {zones:?}");
+        assert!(!zones.is_empty(), "{pod} left without a place");
+    }
+    verdict.moved_once(2);
     verdict.is_clean();
 }
 
@@ -225,7 +275,7 @@ async fn case_70_room_in_another_zone_is_no_place() {
     assert_eq!(world.places("db").await, [("db-0".into(), "near".into())]);
 
     let verdict = recording.judge(&world).await;
-    let kept = zones_kept(&verdict.history, "db-");
+    let kept = at_departures(&verdict.history, "db-", zones_of_placeholders);
     assert_eq!(kept, [("db-0".to_owned(), vec!["test-zone-a".to_owned()])]);
     verdict.moved_once(1);
     verdict.is_clean();
