@@ -169,6 +169,9 @@ fn everything_is_bounded() {
         Some("object") if path.is_empty() => vec![],
         Some("object") => missing(schema, &["properties"]),
         Some("boolean") => vec![],
+        None if schema["x-kubernetes-int-or-string"] == true => {
+            missing(schema, &["minimum", "maximum", "maxLength"])
+        }
         other => vec![format!("type {other:?}")],
     });
     assert!(unbounded.is_empty(), "{unbounded:#?}");

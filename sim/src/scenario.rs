@@ -426,6 +426,14 @@ fn relocations(builder: &mut Builder, rng: &mut Rng, nodes: usize) {
             set(&mut spec, &["activeDeadlineSeconds"], rng.u32(5..120));
             builder.0.must_succeed = false;
         }
+        if rng.f64() < 0.25 {
+            let sizes = [json!(1), json!(2), json!("25%"), json!("50%")];
+            set(
+                &mut spec,
+                &["batchSize"],
+                sizes[rng.usize(..sizes.len())].clone(),
+            );
+        }
         if rng.f64() < 0.1 {
             set(&mut spec, &["ttlSecondsAfterFinished"], rng.u32(0..60));
         }

@@ -33,6 +33,7 @@ macro_rules! words {
     };
 }
 
+pub mod batch_size;
 pub(crate) mod bounds;
 pub mod conditions;
 pub mod crd;

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use super::batch_size::BatchSize;
 pub use super::replacement::{Placement, Replacement, ReplacementStrategy};
 use super::schema;
 use super::status::NodeRelocationStatus;
@@ -84,6 +85,7 @@ use super::status::NodeRelocationStatus;
         "metadata.name: at most 63 characters, since it is a label value on the placeholders"
     ),
     validation = fixed(".spec.nodes", "self.spec.nodes == oldSelf.spec.nodes"),
+    validation = fixed(".spec.batchSize", "self.spec.batchSize == oldSelf.spec.batchSize"),
     validation = fixed(".spec.replacement.strategy", "self.spec.replacement.strategy == oldSelf.spec.replacement.strategy"),
     validation = fixed(".spec.replacement.image", "self.spec.replacement.image == oldSelf.spec.replacement.image"),
     validation = fixed(".spec.replacement.placement", "has(self.spec.replacement.placement) == has(oldSelf.spec.replacement.placement) && (!has(self.spec.replacement.placement) || self.spec.replacement.placement == oldSelf.spec.replacement.placement)"),
@@ -103,6 +105,14 @@ pub struct NodeRelocationSpec {
     /// given must match. Resolved once, at the start, and then recorded in status.nodes with their UIDs: a node that matches later
     /// is not added. Immutable once started.
     pub nodes: NodeSelection,
+
+    /// How many of the selected nodes are emptied at a time: a number, or a percentage of them, rounded up. All are cordoned
+    /// from the start; room is made, and pods move, for one batch of nodes after the other: when a node is gone or done
+    /// with, the next one is taken in. Nodes that carry Karpenter or relocator come last. A restart moves all pods of its
+    /// workload at once, so a Deployment that can surge does that instead. 1 to 1000, or 1% to 100%. Default: 100%. Immutable
+    /// once started.
+    #[serde(default)]
+    pub batch_size: BatchSize,
 
     /// How room for the pods is made on other nodes, the replacements, before any pod moves.
     #[serde(default)]

@@ -47,7 +47,7 @@ fn next_pod<'a>(scene: &Scene<'_>, work: &Work<'a>) -> Option<&'a Pod> {
             .and_then(|(_, n)| n.parse::<u32>().ok())
     };
     let stateful = matches!(work.owner, Owner::StatefulSet(_));
-    work.staying().min_by_key(|pod| {
+    work.leaving().min_by_key(|pod| {
         (
             pod.ready,
             scene.policy.order(&kind, pod),

@@ -254,7 +254,7 @@ fn followers(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
             && leads(work)
             && !leads(other)
     };
-    let earlier = |other: &&Work<'_>| follows(other) && !other.has_moved();
+    let earlier = |other: &&Work<'_>| follows(other) && !other.rests();
     match scene.works.iter().find(earlier) {
         None => Ok(()),
         Some(first) => Err(Hold::Wait(Waiting::Order {

@@ -30,7 +30,7 @@ impl Matched<'_> {
     }
 }
 
-/// Gives each pod that is left a placeholder: one with a node sooner than one without, and its own sooner than another's.
+/// Gives each pod that is to leave now a placeholder: one with a node sooner than one without, and its own sooner than another's.
 pub(super) fn of<'a>(scene: &Scene<'_>, work: &Work<'a>, placeholders: &[&Pod]) -> Matched<'a> {
     let mut free: Vec<_> = placeholders
         .iter()
@@ -41,7 +41,7 @@ pub(super) fn of<'a>(scene: &Scene<'_>, work: &Work<'a>, placeholders: &[&Pod]) 
         without: Vec::new(),
         placeholders: free.len(),
     };
-    for pod in work.staying() {
+    for pod in work.leaving() {
         let bound_to = near::nodes(scene, work, pod);
         let own = |p: &Pod| provision::stands_for(p, pod);
         let fitting = free

@@ -5,6 +5,7 @@
 
 mod apart;
 mod attach;
+mod batch;
 mod deadline;
 mod draft;
 mod drain;

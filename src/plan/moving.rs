@@ -54,6 +54,10 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
             let gone = record.pods - left;
             // What has moved has moved, also when another relocation takes a pod of the same workload after us.
             record.moved = gone.saturating_sub(arriving).max(record.moved).min(gone);
+            if state == WorkloadState::Pending && work.due.is_empty() {
+                // Its time begins anew with the next batch.
+                record.start_time = None;
+            }
             if state == WorkloadState::Moving && record.start_time.is_none() {
                 record.start_time = Some(Time(scene.world.now));
             }
@@ -184,6 +188,16 @@ fn advance(
     if work.left.is_empty() {
         return arrive(draft, work);
     }
+    if work.due.is_empty() {
+        return match record.state {
+            WorkloadState::Pending => WorkloadState::Pending,
+            // What it has on nodes of a later batch has yet to move.
+            _ => match arrive(draft, work) {
+                WorkloadState::Moved => WorkloadState::Pending,
+                state => state,
+            },
+        };
+    }
     if let Err(hold) = in_time(scene, draft, work) {
         self::hold(draft, hold);
         return WorkloadState::Blocked;
@@ -248,7 +262,7 @@ fn in_time(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> Result<(), 
     }
 }
 
-/// Nothing is left on the selected nodes: it has moved once it is whole.
+/// Nothing is left on the selected nodes, or on those of this batch: it has moved once it is whole.
 fn arrive(draft: &mut Draft, work: &Work<'_>) -> WorkloadState {
     if work.whole() {
         return WorkloadState::Moved;

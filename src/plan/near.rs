@@ -294,7 +294,7 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
         .into_iter()
         .flatten()
         .filter_map(|index| scene.works.get(*index))
-        .filter(|first| !first.has_moved());
+        .filter(|first| !first.rests());
     let Some(first) = firsts.next() else {
         return Ok(());
     };

@@ -144,12 +144,14 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
             .placeholders_of(&work.reference.uid)
             .filter(|p| !gates::is_lost(scene, p))
             .collect();
-        let staying = work.staying().count();
+        let leaving = work.leaving().count();
+        // Of the nodes of a later batch: no place is needed for them yet.
+        let later = work.staying().count() - leaving;
         let matched = matching::of(scene, work, &have);
         let bound = work.elsewhere.iter().filter(|p| p.node.is_some()).count();
         // An unscheduled pod is about to take a place: nothing is made for it, and nothing taken from it.
         let unscheduled = work.elsewhere.len() - bound;
-        let wanted = work.replicas().saturating_sub(bound);
+        let wanted = work.replicas().saturating_sub(bound + later);
         let too_many = have.len().saturating_sub(wanted);
         // A place that none of those that are left could take, where one of them has none: it goes for one that can.
         let misplaced = matched.spare().min(matched.without.len());
@@ -170,11 +172,11 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
         }
         let missing = wanted
             .saturating_sub(unscheduled)
-            .min(staying)
+            .min(leaving)
             .saturating_sub(have.len());
         // One that is on its way out still has the name that the next one is to have.
         let mut without: Vec<_> = work
-            .staying()
+            .leaving()
             .filter(|pod| !scene.placeholders.has_one_for(pod))
             .collect();
         let lacks = |pod: &Pod| matched.without.iter().any(|p| std::ptr::eq(*p, pod));
@@ -186,7 +188,7 @@ fn keep(scene: &Scene<'_>, draft: &mut Draft) -> Tally {
                 .map(|pod| Action::CreatePlaceholder(Box::new(placeholder(scene, work, pod)))),
         );
         tally.missing += missing;
-        let needed = if work.vanishes() { 0 } else { staying };
+        let needed = if work.vanishes() { 0 } else { leaving };
         tally.wanted += needed;
         tally.placed += gates::placed(scene, work).min(needed);
     }
@@ -251,7 +253,7 @@ pub(super) fn stands_for(placeholder: &Pod, pod: &Pod) -> bool {
 
 /// Placeholders of pods that are still here are kept longest.
 fn stands_for_one_of(placeholder: &Pod, work: &Work<'_>) -> bool {
-    work.staying().any(|pod| stands_for(placeholder, pod))
+    work.leaving().any(|pod| stands_for(placeholder, pod))
 }
 
 /// What a place for the pod is to be like, other pods aside, but for those that it may not be near.

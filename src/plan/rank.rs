@@ -113,7 +113,7 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
         .works
         .iter()
         .filter(before)
-        .filter(|w| !w.has_moved() && !serves_where_it_is(w, rank));
+        .filter(|w| !w.rests() && !serves_where_it_is(w, rank));
     if let Some(first) = earlier.next() {
         let more = earlier.count();
         return Err(Hold::Wait(Waiting::Order {
@@ -130,7 +130,8 @@ pub(super) fn turn(scene: &Scene<'_>, work: &Work<'_>) -> Result<(), Hold> {
         }))
     };
     if rank.band == Band::NodeCritical {
-        let others = scene.nodes.iter().flat_map(Selected::left);
+        let now = scene.nodes.iter().filter(|selected| selected.due);
+        let others = now.flat_map(Selected::left);
         let unmoved = others.filter(|(_, treatment)| !treatment.moves()).count();
         if unmoved > 0 {
             return last(format!("{unmoved} other pods to have left"));

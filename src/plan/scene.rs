@@ -12,6 +12,7 @@ use crate::world::{
 };
 
 use super::attach::{self, Attach};
+use super::batch;
 use super::index::{Index, Namespace, Placeholders};
 use super::near::{self, Near};
 use super::owners::workload_of;
@@ -49,6 +50,8 @@ pub(super) struct Scene<'a> {
 /// A selected node.
 pub(super) struct Selected<'a> {
     pub(super) record: &'a NodeStatus,
+    /// It is one of the batch of nodes that is being emptied now.
+    pub(super) due: bool,
     /// The node while it exists under the recorded UID.
     pub(super) node: Option<&'a Node>,
     pub(super) pods: Vec<(&'a Pod, Treatment)>,
@@ -89,6 +92,9 @@ pub(super) struct Work<'a> {
     pub(super) rank: Rank,
     /// Its pods on selected nodes, terminating ones included.
     pub(super) left: Vec<&'a Pod>,
+    /// Those of them that are to leave in the batch of nodes that is being emptied now. All of them where a restart moves them, which
+    /// knows no nodes.
+    pub(super) due: Vec<&'a Pod>,
     /// Its other pods, unscheduled ones included, those on their way out not.
     pub(super) elsewhere: Vec<&'a Pod>,
     /// Its other pods that are on their way out: terminating, or bound to a node that is gone. What such a pod says of itself, that it is
@@ -157,6 +163,17 @@ impl<'a> Work<'a> {
     /// Pods on selected nodes that have not been asked to go.
     pub(super) fn staying(&self) -> impl Iterator<Item = &'a Pod> {
         self.left.iter().copied().filter(|p| !p.terminating)
+    }
+
+    /// Pods of this batch of nodes that have not been asked to go.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = &'a Pod> {
+        self.due.iter().copied().filter(|p| !p.terminating)
+    }
+
+    /// Nothing of it is to leave in this batch of nodes, and what has left before has arrived.
+    pub(super) fn rests(&self) -> bool {
+        let later = self.due.is_empty() && !self.left.is_empty();
+        self.has_moved() || (later && self.state() == WorkloadState::Pending)
     }
 
     pub(super) fn ending(&self) -> usize {
@@ -263,6 +280,7 @@ impl<'a> Scene<'a> {
         let mut scene = Self::of_nodes(world, cluster);
         let on_selected: Vec<_> = scene.nodes.iter().flat_map(|n| n.pods.iter()).collect();
         scene.works = scene.arrange(on_selected.into_iter());
+        batch::divide(&mut scene);
         scene.near = near::near(&scene);
         scene
     }
@@ -310,6 +328,7 @@ impl<'a> Scene<'a> {
                     .map(AsRef::as_ref);
                 Selected {
                     record,
+                    due: true,
                     node,
                     pods: node.map(|n| scene.classified(n)).unwrap_or_default(),
                 }
@@ -477,6 +496,7 @@ where
             rank: rank(&admission, order, &all),
             order,
             record,
+            due: left.clone(),
             left,
             elsewhere,
             orphans: ending_elsewhere.iter().filter(|p| orphan(p)).count(),

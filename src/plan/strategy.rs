@@ -101,7 +101,9 @@ fn auto(scene: &Scene<'_>, deployment: &Deployment, work: &Work<'_>) -> Choice {
         RolloutStrategy::RollingUpdate { .. } | RolloutStrategy::Recreate => None,
     };
     let managed = deployment.managed;
-    if restartable.is_none() && here == all && surge == Some(0) && !managed.template {
+    // A restart knows no nodes, and so no batches of them.
+    let divided = scene.spec.batch_size.divides();
+    if !divided && restartable.is_none() && here == all && surge == Some(0) && !managed.template {
         return choice(
             MoveStrategy::RolloutRestart,
             "all its pods are on selected nodes, and its restart makes before it breaks",

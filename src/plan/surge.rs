@@ -77,7 +77,7 @@ pub(super) fn raise(
     } else {
         slots.free.max(1)
     };
-    let by = work.staying().count().min(places).min(most);
+    let by = work.leaving().count().min(places).min(most);
     moving::take(scene, slots, by, work)?;
     let mark = SurgeMark {
         relocation: scene.claim.uid.clone(),
@@ -160,10 +160,10 @@ fn put_back(draft: &mut Draft, work: &Work<'_>, count: u32) {
     }
 }
 
-/// Lets the pods on selected nodes be the first to go. True when one of them does not say so yet.
+/// Lets the pods that are to leave be the first to go. True when one of them does not say so yet.
 fn cheapen(scene: &Scene<'_>, draft: &mut Draft, work: &Work<'_>) -> bool {
     let mut missing = false;
-    for pod in work.staying() {
+    for pod in work.leaving() {
         if pod.marks.costed_by.as_ref() != Some(&scene.claim)
             || pod.marks.deletion_cost.as_deref() != Some(keys::DELETION_COST_VALUE)
         {

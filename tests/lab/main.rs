@@ -43,6 +43,7 @@ mod edits;
 mod faults;
 mod forbidden;
 mod leaders;
+mod migration;
 mod mixed_fleet;
 mod quiet;
 mod several;

@@ -14,6 +14,7 @@
 
 mod absurd;
 mod attach;
+mod batches;
 mod blockers;
 mod cases;
 mod cases_evictions;

@@ -24,6 +24,7 @@ struct Recipe {
     max_unavailable: u32,
     after_drain: usize,
     places: bool,
+    batch: &'static str,
     /// How far behind each look is, and how many of the planned actions are carried out before a crash: in turn.
     lags: Vec<(bool, usize)>,
 }
@@ -41,6 +42,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
         0_u32..2,
         0_usize..3,
         any::<bool>(),
+        prop::sample::select(vec!["100%", "100%", "50%", "1%"]),
         prop::collection::vec((any::<bool>(), 0_usize..4), 1..12),
     )
         .prop_map(
@@ -53,6 +55,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
                 max_unavailable,
                 after_drain,
                 places,
+                batch,
                 lags,
             )| Recipe {
                 workloads,
@@ -63,6 +66,7 @@ fn recipe() -> impl Strategy<Value = Recipe> {
                 max_unavailable,
                 after_drain,
                 places,
+                batch,
                 lags,
             },
         )
@@ -80,7 +84,7 @@ fn world(recipe: &Recipe) -> Toy {
     };
     let after_drain = ["Delete", "Keep", "Uncordon"][recipe.after_drain];
     let places = if recipe.places { "Mirror" } else { "None" };
-    let spec = json!({"nodes": {"names": names}, "afterDrain": after_drain, "replacement": {"strategy": places}});
+    let spec = json!({"nodes": {"names": names}, "batchSize": recipe.batch, "afterDrain": after_drain, "replacement": {"strategy": places}});
     let mut toy = Toy::new(spec);
     toy.autoscaled = true;
     for n in 0..NODES {

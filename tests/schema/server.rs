@@ -76,6 +76,7 @@ async fn it_fills_in_the_defaults(api: &Api<DynamicObject>) {
         fresh.data["spec"],
         json!({
             "nodes": {"nodePools": ["apps"], "state": "Drifted", "limit": 50},
+            "batchSize": "100%",
             "replacement": {"strategy": "Mirror", "image": "registry.k8s.io/pause:3.10", "timeoutSeconds": 900},
             "workloads": {
                 "strategy": "Auto", "maxConcurrent": 10, "settleSeconds": 0, "timeoutSeconds": 3600,

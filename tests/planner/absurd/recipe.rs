@@ -209,10 +209,18 @@ fn spec() -> impl Strategy<Value = Value> {
         prop::bool::weighted(0.1),
         prop::option::weighted(0.2, seconds()),
     );
+    let batch = select(vec![
+        json!("100%"),
+        json!("100%"),
+        json!("1%"),
+        json!(1),
+        json!(1000),
+    ]);
+    let nodes = (nodes, batch);
     (nodes, places, workloads, protection, ends, stops).prop_map(
-        |(nodes, (places, wait), workloads, protection, (after, failure), (plan, suspend, deadline))| {
+        |((nodes, batch), (places, wait), workloads, protection, (after, failure), (plan, suspend, deadline))| {
             let mut spec = json!({
-                "nodes": nodes, "replacement": {"strategy": places, "timeoutSeconds": wait}, "workloads": workloads,
+                "nodes": nodes, "batchSize": batch, "replacement": {"strategy": places, "timeoutSeconds": wait}, "workloads": workloads,
                 "protection": protection, "afterDrain": after, "onFailure": failure, "suspend": suspend,
                 "mode": if plan { "Plan" } else { "Execute" },
             });
