@@ -46,6 +46,7 @@ mod leaders;
 mod migration;
 mod mixed_fleet;
 mod quiet;
+mod room_refused;
 mod several;
 mod stopping;
 mod sweep;
