@@ -321,3 +321,34 @@ fn case_21_a_pod_whose_owner_is_not_seen_is_not_evicted_as_unmanaged() {
     assert_eq!(toy.plan().actions, []);
     assert_eq!(blockers(&toy), ["UnmanagedPod Pod default/db-0"]);
 }
+
+/// What a pod would like is not what it needs: a placeholder that insisted on it, or leaned to it, could keep another place than the pod takes.
+#[test]
+fn case_82_only_what_a_pod_requires_is_asked_for_its_place() {
+    let pod = |affinity: serde_json::Value, spread: serde_json::Value| {
+        let pod = json!({
+            "metadata": {"name": "web-1", "namespace": "default", "uid": "1", "resourceVersion": "1"},
+            "spec": {"containers": [], "affinity": affinity, "topologySpreadConstraints": spread},
+        });
+        let pod = serde_json::from_value(pod).unwrap();
+        relocator::world::convert::pod(&pod).unwrap().shape
+    };
+    let zone = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]});
+    let others = json!([{"weight": 100, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}}]);
+    let disks = json!([{"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}]);
+    let wishes = pod(
+        json!({
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": zone,
+                "preferredDuringSchedulingIgnoredDuringExecution": disks,
+            },
+            "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": others},
+            "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": others},
+        }),
+        json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]),
+    );
+    let required =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": zone}});
+    assert_eq!(wishes, pod(required, json!([])));
+    assert!(wishes.required_affinity.is_some());
+}
