@@ -46,7 +46,8 @@ pub struct Replacement {
     pub image: String,
 
     /// How long a placeholder may take until it is placed on a node that is Ready, in seconds. One that takes longer
-    /// while no pod has moved yet ends the relocation, and all is put back; one that does so later is a blocker.
+    /// while no pod has moved yet, or is refused for so long, ends the relocation, and all is put back; one that does so
+    /// later is a blocker.
     /// 30 to 86400. Default: 900. It may change while the relocation runs.
     #[schemars(range(min = 30, max = 86400))]
     pub timeout_seconds: u32,

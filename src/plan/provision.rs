@@ -4,7 +4,7 @@
 //! kind is no loss. A surplus one goes before a missing one is made, so that no node is bought for a swap. One whose node is lost is no
 //! place any more: it goes, and another one is made.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::api::relocation::ReplacementStrategy;
 use crate::api::status::{ReplacementStatus, Stage};
@@ -60,6 +60,17 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         why,
     });
     let timeout = SignedDuration::from_secs(i64::from(scene.spec.replacement.timeout_seconds));
+    if let Some((since, refused)) = refused(scene, draft) {
+        match since.checked_add(timeout) {
+            Ok(due) if due > scene.world.now => draft.look_at(due),
+            Ok(_) => {
+                draft.actions.clear();
+                draft.roll_back(scene.world, &refused);
+                return;
+            }
+            Err(_) => {}
+        }
+    }
     let Some(oldest) = late.first() else { return };
     let due = oldest.created.and_then(|c| c.checked_add(timeout).ok());
     match due {
@@ -67,6 +78,20 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
         Some(_) => draft.roll_back(scene.world, &blocker(scene, oldest)),
         None => {}
     }
+}
+
+/// A placeholder that the API server refuses to make, with the time since when it has been told; of several the one that is refused longest.
+fn refused(scene: &Scene<'_>, draft: &Draft) -> Option<(Timestamp, Finding)> {
+    let placeholders = draft.actions.iter();
+    let placeholders = placeholders.filter(|a| matches!(a, Action::CreatePlaceholder(_)));
+    let refused = placeholders.filter_map(|action| {
+        let refusal = scene.world.refusals.get(&action.key())?;
+        let finding = Finding::refused(action, refusal)?;
+        let mut told = draft.status.blockers.iter();
+        let told = told.find(|b| b.reason == finding.reason && b.object == finding.object)?;
+        Some((told.since.0, finding))
+    });
+    refused.min_by_key(|(since, _)| *since)
 }
 
 /// Our placeholders that have no ready node, oldest first.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use lab::{NotYet, fixtures, wait_until};
 
-use crate::world::{PATIENCE, World};
+use crate::world::{PATIENCE, World, condition};
 
 const QUOTA: &str = "
 apiVersion: v1
@@ -52,15 +52,14 @@ spec:
     securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 ";
 
-/// A database of two on one node, and a node with room. The rule is there before; what lifts it are the arguments of kubectl.
-async fn refused(rule: &str, words: &[&str], lifted: &[&str]) {
+/// A database of two on one node, a node with room, and a rule that is in force, which is known by what it says.
+async fn ruled(rule: &str, said: &str) -> World {
     let world = World::start().await;
     world.nodes(&[("old", "8")]).await;
     let db = fixtures::stateful_set("db", 2);
     world.lab.put(&db).await.unwrap();
     world.settled().await;
     world.nodes(&[("spare", "8")]).await;
-    let _operator = world.operator().await;
     world.lab.apply(rule).await.unwrap();
     // The API server hears of its own rules by watches.
     let probe = world.lab.dir().join("probe.yaml");
@@ -69,12 +68,19 @@ async fn refused(rule: &str, words: &[&str], lifted: &[&str]) {
     wait_until("the rule to be in force", PATIENCE, || async {
         let asked = ["create", "--dry-run=server", "--filename", probe];
         match world.lab.kubectl(&asked).await {
-            Err(error) if error.to_string().contains(words[0]) => Ok(()),
+            Err(error) if error.to_string().contains(said) => Ok(()),
             other => Err(NotYet(format!("{other:?}"))),
         }
     })
     .await
     .unwrap();
+    world
+}
+
+/// Told and waited for; what lifts the rule are the arguments of kubectl.
+async fn refused(rule: &str, words: &[&str], lifted: &[&str]) {
+    let world = ruled(rule, words[0]).await;
+    let _operator = world.operator().await;
     let recording = world.record(&["old"]).await.stay_cordoned(&["old"]);
 
     let mut story = world.relocate("move", "{nodes: {names: [old]}}").await;
@@ -133,4 +139,29 @@ async fn a_policy_that_refuses_is_told_and_waited_for() {
         &["delete", "validatingadmissionpolicybinding", "own-registry"],
     )
     .await;
+}
+
+/// Nobody lifts it for as long as a place may take: nothing has moved, so all is put back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_stays_ends_it_and_nothing_is_left() {
+    let world = ruled(QUOTA, "exceeded quota: none").await;
+    let before = world.snapshot().await;
+    let _operator = world.operator().await;
+    let recording = world.record(&["old"]).await;
+    let spec = "{nodes: {names: [old]}, replacement: {timeoutSeconds: 30}}";
+    let mut story = world.relocate("move", spec).await;
+    story.blocked("PlaceholderRefused").await;
+    let end = story.stage("Failed").await;
+    let (status, reason, message) = condition(&end, "Succeeded").unwrap();
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("False", "PlaceholderRefused")
+    );
+    assert!(message.contains("exceeded quota: none"), "{message}");
+    assert!(!world.is_cordoned("old").await);
+    let after = world.snapshot().await;
+    assert_eq!(before.differences(&after), Vec::<String>::new());
+    let verdict = recording.judge(&world).await;
+    assert_eq!(verdict.evictions().len(), 0);
+    verdict.is_clean();
 }

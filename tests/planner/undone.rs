@@ -1,9 +1,11 @@
-//! What others do to a move that is under way: undo a restart at once, pass the lead on or keep it, pause an update.
+//! What others do to a move that is under way: refuse a place, undo a restart at once, pass the lead on or keep it, pause an update.
 
+use jiff::SignedDuration;
 use relocator::api::status::NodeRelocationStatus;
-use relocator::plan::Action;
+use relocator::plan::{Action, plan};
 use relocator::world::{
-    Health, OtherOwner, OwnerReference, OwnerSight, Rollout, WorkloadKind, WorkloadRef,
+    Health, OtherOwner, OwnerReference, OwnerSight, Refusal, RefusalKind, Rollout, WorkloadKind,
+    WorkloadRef,
 };
 use serde_json::{Value, json};
 
@@ -215,4 +217,69 @@ fn case_61_an_update_that_pauses_on_the_way_is_waited_for() {
     says(&mut toy, false);
     let gone: Vec<_> = (0..20).flat_map(|_| evicted(&toy.step().actions)).collect();
     assert_eq!(gone, ["shop-2"]);
+}
+
+/// A quota, a limit range or a policy refuses the placeholder: that is told, and tried again, for as long as a place may take; then nothing
+/// keeps the cordons.
+#[test]
+fn a_placeholder_that_is_refused_for_too_long_ends_the_relocation() {
+    let spec = json!({"nodes": {"names": ["old"]}, "replacement": {"timeoutSeconds": 60}});
+    let mut toy = Toy::new(spec);
+    toy.node("old");
+    toy.node("spare");
+    toy.stateful_set("db", &["old"]);
+    toy.until("provisioning", |t| t.stage() == "Provisioning");
+    let before = toy.placeholders().len();
+    assert_eq!(before, 0);
+    let asked = toy.plan();
+    let creates = |a: &&Action| matches!(a, Action::CreatePlaceholder(_));
+    let create = asked.actions.iter().find(creates).unwrap().clone();
+    let look = |toy: &Toy| {
+        let mut world = toy.look();
+        let refusal = Refusal {
+            object: "Pod default/db-0".into(),
+            kind: RefusalKind::Denied,
+            message: "exceeded quota: few".into(),
+            until: toy.now,
+            attempts: 3,
+        };
+        world.refusals = [(create.key(), refusal)].into();
+        world
+    };
+    let pass = |toy: &mut Toy, seconds: i64| {
+        toy.now = toy
+            .now
+            .checked_add(SignedDuration::from_secs(seconds))
+            .unwrap();
+        let plan = plan(&look(toy));
+        toy.record(&plan);
+        plan
+    };
+    let told = pass(&mut toy, 0);
+    assert_eq!(toy.stage(), "Blocked");
+    assert_eq!(toy.reasons(), ["PlaceholderRefused"]);
+    assert!(
+        told.actions.iter().any(|a| creates(&a)),
+        "it is tried again"
+    );
+    let _still = pass(&mut toy, 59);
+    assert_eq!(toy.stage(), "Blocked");
+    let ends = pass(&mut toy, 1);
+    assert_eq!(toy.stage(), "RollingBack");
+    assert_eq!(ends.actions, []);
+    toy.until("over", Toy::is_over);
+    assert_eq!(toy.stage(), "Failed");
+    let status = toy.status();
+    let end = status
+        .conditions
+        .iter()
+        .find(|c| c.type_ == "Succeeded")
+        .unwrap();
+    assert_eq!(end.reason, "PlaceholderRefused");
+    assert!(
+        end.message.contains("exceeded quota: few"),
+        "{}",
+        end.message
+    );
+    assert!(!toy.by_name("old").unschedulable);
 }
