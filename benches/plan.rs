@@ -19,7 +19,8 @@ use jiff::Timestamp;
 use relocator::api::relocation::NodeRelocation;
 use relocator::plan::{self, Action};
 use relocator::world::{
-    ClaimValue, Cluster, Karpenter, NodeName, Objects, PlaceholderSetup, Sight, Uid, World, convert,
+    ClaimValue, Cluster, Karpenter, NodeName, Objects, PlaceholderSetup, Priority, Sight, Uid,
+    World, convert,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -178,7 +179,7 @@ fn world(nodes: usize, strategy: &str) -> World {
     world.sight = Sight::Known(Arc::new(cluster(nodes)));
     world.setup = PlaceholderSetup::Read {
         namespace: true,
-        priority: Some(relocator::api::keys::PRIORITY),
+        priority: Some(Priority::OF_PLACEHOLDERS),
     };
     world.fresh = BTreeMap::new();
     world

@@ -27,8 +27,9 @@ use crate::clock::Clock;
 use crate::plan::{self, Confirm};
 use crate::world::{
     ActionKey, Attachment, Budget, Cluster, CsiNode, DaemonSet, Deployment, Fresh, Karpenter, Node,
-    NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Refusal, ReplicaSet, Service,
-    Sight, StatefulSet, StorageClass, Uid, Unknown, Volume, VolumeClaim, Webhooks, World, convert,
+    NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Priority, Refusal, ReplicaSet,
+    Service, Sight, StatefulSet, StorageClass, Uid, Unknown, Volume, VolumeClaim, Webhooks, World,
+    convert,
 };
 use feed::Feed;
 pub use leftovers::leftovers;
@@ -257,7 +258,11 @@ impl Observer {
                 let usable = namespace.is_some_and(|n| n.metadata.deletion_timestamp.is_none());
                 PlaceholderSetup::Read {
                     namespace: usable,
-                    priority: class.map(|c| c.value),
+                    priority: class.map(|c| Priority {
+                        value: c.value,
+                        preempts: c.preemption_policy.as_deref() != Some("Never"),
+                        global_default: c.global_default.unwrap_or(false),
+                    }),
                 }
             }
             (Err(unknown), _) | (_, Err(unknown)) => PlaceholderSetup::Failed(unknown),

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::keys;
 use crate::api::relocation::{Mode, ReplacementStrategy};
 use crate::api::status::{NodeClaimRef, NodeStatus, Stage};
-use crate::world::{NodeName, PlaceholderSetup};
+use crate::world::{NodeName, PlaceholderSetup, Priority};
 
 use super::draft::Draft;
 use super::preflight::{self, Outline};
@@ -135,7 +135,7 @@ fn setup(scene: &Scene<'_>, draft: &mut Draft) {
             if !namespace {
                 draft.block(Finding::namespace_missing());
             }
-            if *priority != Some(keys::PRIORITY) {
+            if *priority != Some(Priority::OF_PLACEHOLDERS) {
                 draft.block(Finding::priority_class(*priority));
             }
         }

@@ -372,6 +372,25 @@ pub enum Fresh {
     Failed(Unknown),
 }
 
+/// What of a `PriorityClass` decides how its pods behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priority {
+    pub value: i32,
+    /// Its pods push out pods of lower priority, unless its preemptionPolicy is Never.
+    pub preempts: bool,
+    /// It holds for every pod that names no class.
+    pub global_default: bool,
+}
+
+impl Priority {
+    /// That of placeholders: they give way, push nobody out, and are the only pods of it.
+    pub const OF_PLACEHOLDERS: Self = Self {
+        value: crate::api::keys::PRIORITY,
+        preempts: false,
+        global_default: false,
+    };
+}
+
 /// What placeholders need: a namespace and a priority class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PlaceholderSetup {
@@ -381,8 +400,8 @@ pub enum PlaceholderSetup {
     /// Looked at.
     Read {
         namespace: bool,
-        /// Value of the `PriorityClass`, if it exists.
-        priority: Option<i32>,
+        /// The `PriorityClass`, if it exists.
+        priority: Option<Priority>,
     },
     /// Could not be read.
     Failed(Unknown),

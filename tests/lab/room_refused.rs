@@ -165,3 +165,47 @@ async fn a_quota_that_stays_ends_it_and_nothing_is_left() {
     assert_eq!(verdict.evictions().len(), 0);
     verdict.is_clean();
 }
+
+const PUSHES: &str = "
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: relocator-placeholder}
+value: -10
+";
+
+const WAITS: &str = "
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: relocator-placeholder}
+value: -10
+preemptionPolicy: Never
+";
+
+/// Somebody has made the class anew, without what keeps placeholders from pushing others out.
+#[tokio::test(flavor = "multi_thread")]
+async fn case_93_a_priority_class_of_another_making_blocks_before_any_cordon() {
+    let class = ["delete", "priorityclass", "relocator-placeholder"];
+    let world = World::start().await;
+    world.nodes(&[("old", "8")]).await;
+    let db = fixtures::stateful_set("db", 1);
+    world.lab.put(&db).await.unwrap();
+    world.settled().await;
+    world.nodes(&[("spare", "8")]).await;
+    world.kubectl(&class).await;
+    world.lab.apply(PUSHES).await.unwrap();
+    let before = world.snapshot().await;
+    let _operator = world.operator().await;
+    let recording = world.record(&["old"]).await.stay_cordoned(&["old"]);
+    let mut story = world.relocate("move", "{nodes: {names: [old]}}").await;
+    let said = story.blocked("PriorityClassMissing").await;
+    assert!(said.contains("preemptionPolicy is not Never"), "{said}");
+    let meanwhile = world.snapshot().await;
+    assert_eq!(before.differences(&meanwhile), Vec::<String>::new());
+    world.kubectl(&class).await;
+    world.lab.apply(WAITS).await.unwrap();
+    let end = story.succeeds().await;
+    assert_eq!(end.pods, "1/1");
+    let verdict = recording.judge(&world).await;
+    verdict.moved_once(1);
+    verdict.is_clean();
+}

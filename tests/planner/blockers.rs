@@ -1,7 +1,7 @@
 //! Everything that can be known to fail is said before anything is touched: the reason, the object, and what a person can do.
 
 use relocator::plan::plan;
-use relocator::world::{PlaceholderSetup, RolloutStrategy, Sight, Unknown};
+use relocator::world::{PlaceholderSetup, Priority, RolloutStrategy, Sight, Unknown};
 use serde_json::json;
 
 use crate::stages::SURGES;
@@ -233,44 +233,65 @@ fn a_paused_deployment_blocks_a_restart_that_was_asked_for() {
     assert_eq!(toy.reasons(), ["OwnerPaused"]);
 }
 
+/// Below -10, Cluster Autoscaler does not see placeholders; at -2^25 and below, Karpenter takes their node for empty; from 0 on they would not
+/// give way to pods that name no class. And they must push nobody out themselves.
 #[test]
-fn what_placeholders_need_is_asked_for_before_anything_is_touched() {
+fn case_90_91_92_93_what_placeholders_need_is_asked_for_before_anything_is_touched() {
+    let ours = Priority::OF_PLACEHOLDERS;
+    assert_eq!(
+        (ours.value, ours.preempts, ours.global_default),
+        (-10, false, false)
+    );
     let mut toy = Toy::new(json!({"nodes": {"names": ["old"]}}));
     toy.node("old");
     toy.deployment("web", &["old"], RolloutStrategy::Recreate);
-    for (setup, reasons) in [
+    let with = |value| Priority { value, ..ours };
+    for (namespace, priority, reason, word) in [
+        (false, Some(ours), "NamespaceMissing", "does not exist"),
+        (true, None, "PriorityClassMissing", "does not exist"),
+        (true, Some(with(0)), "PriorityClassMissing", "value is 0"),
         (
-            PlaceholderSetup::Read {
-                namespace: false,
-                priority: Some(-10),
-            },
-            vec!["NamespaceMissing"],
+            true,
+            Some(with(-11)),
+            "PriorityClassMissing",
+            "value is -11",
         ),
         (
-            PlaceholderSetup::Read {
-                namespace: true,
-                priority: None,
-            },
-            vec!["PriorityClassMissing"],
+            true,
+            Some(with(-33_554_432)),
+            "PriorityClassMissing",
+            "value is -33554432",
         ),
         (
-            PlaceholderSetup::Read {
-                namespace: true,
-                priority: Some(0),
-            },
-            vec!["PriorityClassMissing"],
+            true,
+            Some(Priority {
+                preempts: true,
+                ..ours
+            }),
+            "PriorityClassMissing",
+            "preemptionPolicy",
+        ),
+        (
+            true,
+            Some(Priority {
+                global_default: true,
+                ..ours
+            }),
+            "PriorityClassMissing",
+            "globalDefault",
         ),
     ] {
         let mut world = toy.look();
-        world.setup = setup;
+        world.setup = PlaceholderSetup::Read {
+            namespace,
+            priority,
+        };
         let plan = plan(&world);
-        let said: Vec<_> = plan
-            .status
-            .blockers
-            .iter()
-            .map(|b| b.reason.to_string())
-            .collect();
-        assert_eq!(said, reasons);
+        let [said] = &plan.status.blockers[..] else {
+            panic!("{word}: {:#?}", plan.status.blockers)
+        };
+        assert_eq!(said.reason.to_string(), reason);
+        assert!(said.message.contains(word), "{}", said.message);
         assert!(plan.actions.is_empty());
     }
 }

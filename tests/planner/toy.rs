@@ -12,8 +12,9 @@ use relocator::plan::{self, Action, Plan, Restore};
 use relocator::world::{
     Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Managed, Marks,
     MountedClaim, Node, NodeClaim, NodeName, NodePool, OwnerReference, OwnerSight,
-    PlaceholderLabel, PlaceholderSetup, Pod, PodRef, ReplicaSet, RolloutStrategy, SetUpdate, Shape,
-    Sight, StatefulSet, Uid, Volume, VolumeClaim, WorkloadKind, WorkloadRef, World,
+    PlaceholderLabel, PlaceholderSetup, Pod, PodRef, Priority, ReplicaSet, RolloutStrategy,
+    SetUpdate, Shape, Sight, StatefulSet, Uid, Volume, VolumeClaim, WorkloadKind, WorkloadRef,
+    World,
 };
 
 #[derive(Clone)]
@@ -454,7 +455,7 @@ impl Toy {
         world.sight = Sight::Known(cluster);
         world.setup = PlaceholderSetup::Read {
             namespace: true,
-            priority: Some(keys::PRIORITY),
+            priority: Some(Priority::OF_PLACEHOLDERS),
         };
         for confirm in plan::to_confirm(&world) {
             let pods = self

@@ -2,22 +2,24 @@
 
 use crate::api::keys;
 use crate::api::status::Reason;
-use crate::world::{NodeClaim, PodRef, Volume};
+use crate::world::{NodeClaim, PodRef, Priority, Volume};
 
 use super::Finding;
 
 impl Finding {
-    pub(in crate::plan) fn priority_class(value: Option<i32>) -> Self {
+    pub(in crate::plan) fn priority_class(found: Option<Priority>) -> Self {
         let name = keys::PRIORITY_CLASS;
         Self::new(
             Reason::PriorityClassMissing,
             format!("PriorityClass {name}"),
-            match value {
+            match found {
                 None => "it does not exist, and placeholders need it to give way: apply the manifests of relocator again, or choose replacement.strategy None".to_owned(),
-                Some(value) => format!(
+                Some(Priority { value, .. }) if value != keys::PRIORITY => format!(
                     "its value is {value}, where {} is needed for placeholders to give way and still make nodes come: apply the manifests of relocator again",
                     keys::PRIORITY
                 ),
+                Some(Priority { preempts: true, .. }) => "its preemptionPolicy is not Never, so placeholders could push out other pods: delete it, and apply the manifests of relocator again".to_owned(),
+                Some(_) => "it is the globalDefault, so pods that name no class would give way as placeholders do: apply the manifests of relocator again".to_owned(),
             },
         )
     }

@@ -25,7 +25,7 @@ use relocator::api::relocation::{Mode, NodeRelocation, NodeRelocationSpec, Repla
 use relocator::api::status::Stage;
 use relocator::plan::{self, Action, Plan};
 use relocator::world::{
-    Cluster, Fresh, PlaceholderSetup, Refusal, RefusalKind, Sight, Unknown, World,
+    Cluster, Fresh, PlaceholderSetup, Priority, Refusal, RefusalKind, Sight, Unknown, World,
 };
 use serde_json::{Value, json};
 
@@ -100,7 +100,7 @@ fn look(recipe: &Recipe, objects: &Objects, cluster: Cluster, relocation: NodeRe
     world.sight = Sight::Known(Arc::clone(&cluster));
     world.setup = PlaceholderSetup::Read {
         namespace: true,
-        priority: Some(keys::PRIORITY),
+        priority: Some(Priority::OF_PLACEHOLDERS),
     };
     for confirm in plan::to_confirm(&world) {
         let on = |node: &relocator::world::NodeName| *node == confirm.node;
