@@ -15,7 +15,7 @@ impl Finding {
             match found {
                 None => "it does not exist, and placeholders need it to give way: apply the manifests of relocator again, or choose replacement.strategy None".to_owned(),
                 Some(Priority { value, .. }) if value != keys::PRIORITY => format!(
-                    "its value is {value}, where {} is needed for placeholders to give way and still make nodes come: apply the manifests of relocator again",
+                    "its value is {value}, where {} is needed for placeholders to give way and still make nodes come: delete it, and apply the manifests of relocator again",
                     keys::PRIORITY
                 ),
                 Some(Priority { preempts: true, .. }) => "its preemptionPolicy is not Never, so placeholders could push out other pods: delete it, and apply the manifests of relocator again".to_owned(),
