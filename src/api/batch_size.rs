@@ -3,8 +3,7 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most nodes in a batch: the highest `spec.nodes.limit`.
-const MOST: u16 = 1000;
+use super::bounds::MAX_NODES;
 
 /// How many of the selected nodes are emptied at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +41,9 @@ impl<'de> Deserialize<'de> for BatchSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let percent = |text: &str| text.strip_suffix('%').and_then(|n| n.parse().ok());
         match Written::deserialize(deserializer) {
-            Ok(Written::Count(count)) if (1..=MOST).contains(&count) => Ok(Self::Nodes(count)),
+            Ok(Written::Count(count)) if (1..=MAX_NODES).contains(&count.into()) => {
+                Ok(Self::Nodes(count))
+            }
             Ok(Written::Text(text)) => match percent(&text) {
                 Some(percent) if (1..=100).contains(&percent) => Ok(Self::Percent(percent)),
                 _ => Err(serde::de::Error::custom(MESSAGE)),
@@ -64,7 +65,7 @@ impl JsonSchema for BatchSize {
         json_schema!({
             "x-kubernetes-int-or-string": true,
             "minimum": 1,
-            "maximum": MOST,
+            "maximum": MAX_NODES,
             "maxLength": 16,
             "x-kubernetes-validations": [{
                 "rule": "type(self) == int || self.matches('^(100|[1-9][0-9]?)%$')",

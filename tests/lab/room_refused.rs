@@ -1,4 +1,5 @@
-//! Room is refused by the cluster's own rules: told in their words, nothing leaves, and the relocation goes on when they let it.
+//! Room is refused by the cluster's own rules: told in their words, nothing leaves, and the relocation goes on when they let it, or
+//! puts all back when they do not.
 
 use jiff::Timestamp;
 use lab::{NotYet, fixtures, wait_until};
