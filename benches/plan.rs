@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use relocator::api::guards::Guard;
 use relocator::api::relocation::NodeRelocation;
 use relocator::plan::{self, Action};
 use relocator::world::{
-    ClaimValue, Cluster, Karpenter, NodeName, Objects, PlaceholderSetup, Priority, Sight, Uid,
-    World, convert,
+    ClaimValue, Cluster, Generation, GuardMark, Karpenter, NodeName, Objects, PlaceholderSetup,
+    Priority, Sight, Uid, World, convert,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -130,10 +131,15 @@ fn carry_out(world: &mut World, plan: plan::Plan) {
                 let node = Arc::make_mut(nodes.get_mut(&node.uid).unwrap());
                 node.marks.claimed_by = Some(ours.clone());
             }
-            Action::ProtectPod { pod } => {
+            Action::ProtectPod { pod, guards } => {
                 let pod = Arc::make_mut(pods.get_mut(&pod.pod.uid).unwrap());
-                pod.marks.do_not_disrupt = Some("true".to_owned());
-                pod.marks.protected_by = Some(ours.clone());
+                for guard in guards {
+                    let mark = GuardMark {
+                        value: Some(Guard::VALUE.to_owned()),
+                        by: Some(ours.clone()),
+                    };
+                    pod.marks.guards.insert(guard, mark);
+                }
             }
             Action::Cordon { node } => {
                 let node = Arc::make_mut(nodes.get_mut(&node.uid).unwrap());
@@ -214,6 +220,7 @@ fn cluster(count: usize) -> Cluster {
         karpenter: Some(Karpenter {
             claims: Arc::new(claims),
             pools: Objects::default(),
+            generation: Generation::V1,
         }),
         ..Cluster::default()
     };

@@ -95,11 +95,15 @@ impl Actor {
                 Action::AddFinalizer => finalizer::add(client, relocation).await,
                 Action::DeleteRelocation => remove::relocation(client, relocation).await,
                 Action::RemoveFinalizer => finalizer::remove(client, relocation).await,
-                Action::ClaimNode { node, protect } => {
-                    protect::claim_node(client, node, &claim, *protect).await
+                Action::ClaimNode { node, guards } => {
+                    protect::claim_node(client, node, &claim, guards).await
                 }
-                Action::ProtectNode { node } => protect::node(client, node, &claim).await,
-                Action::ProtectPod { pod } => protect::pod(client, pod, &claim).await,
+                Action::ProtectNode { node, guards } => {
+                    protect::node(client, node, &claim, guards).await
+                }
+                Action::ProtectPod { pod, guards } => {
+                    protect::pod(client, pod, &claim, guards).await
+                }
                 Action::Cordon { node } => cordon::cordon(client, node, &claim).await,
                 Action::CreatePlaceholder(placeholder) => {
                     place::create(client, placeholder, relocation).await
@@ -117,9 +121,12 @@ impl Actor {
                 } => surge::begin(client, workload, resource_version, mark).await,
                 Action::CheapenPod { pod } => surge::cheapen(client, pod, &claim).await,
                 Action::Restore(restore) => undo(client, restore).await,
-                Action::DeleteNodeClaim { name, uid, .. } => {
-                    remove::node_claim(client, name, uid).await
-                }
+                Action::DeleteNodeClaim {
+                    name,
+                    uid,
+                    generation,
+                    ..
+                } => remove::node_claim(client, name, uid, *generation).await,
             }
         };
         within_deadline(request).await
@@ -139,10 +146,10 @@ async fn undo(client: Client, restore: &Restore) -> kube::Result<Effect> {
         Restore::ReleaseNode {
             node,
             marks,
-            unprotect,
+            guards,
             uncordon,
-        } => restore::node(client, node, *marks, *unprotect, *uncordon).await,
-        Restore::UnprotectPod { pod, still_ours } => restore::pod(client, pod, *still_ours).await,
+        } => restore::node(client, node, *marks, guards, *uncordon).await,
+        Restore::UnprotectPod { pod, guards } => restore::pod(client, pod, guards).await,
         Restore::UncheapenPod { pod, still_ours } => {
             surge::uncheapen(client, pod, *still_ours).await
         }

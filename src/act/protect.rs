@@ -1,4 +1,4 @@
-//! Marks a node as ours, and sets do-not-disrupt on nodes and pods that nobody has set it on.
+//! Marks a node as ours, and keeps autoscalers from nodes and pods.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::Patch;
@@ -6,6 +6,7 @@ use kube::{Api, Client};
 use serde_json::{Map, Value, json};
 
 use super::{Effect, patch_params};
+use crate::api::guards::Guard;
 use crate::api::keys;
 use crate::plan::{NodeHandle, PodHandle};
 use crate::world::ClaimValue;
@@ -15,12 +16,10 @@ pub(super) async fn claim_node(
     client: Client,
     node: &NodeHandle,
     claim: &ClaimValue,
-    protect: bool,
+    guards: &[Guard],
 ) -> kube::Result<Effect> {
-    let mut annotations = Map::from_iter([(keys::CLAIMED_BY.to_owned(), json!(claim.to_string()))]);
-    if protect {
-        annotations.extend(protection(claim));
-    }
+    let mut annotations = protection(claim, guards);
+    annotations.insert(keys::CLAIMED_BY.to_owned(), json!(claim.to_string()));
     annotate_node(client, node, annotations).await
 }
 
@@ -29,8 +28,9 @@ pub(super) async fn node(
     client: Client,
     node: &NodeHandle,
     claim: &ClaimValue,
+    guards: &[Guard],
 ) -> kube::Result<Effect> {
-    annotate_node(client, node, protection(claim)).await
+    annotate_node(client, node, protection(claim, guards)).await
 }
 
 /// Protects a pod.
@@ -38,24 +38,25 @@ pub(super) async fn pod(
     client: Client,
     pod: &PodHandle,
     claim: &ClaimValue,
+    guards: &[Guard],
 ) -> kube::Result<Effect> {
     let api: Api<Pod> = Api::namespaced(client, &pod.pod.namespace);
-    let patch = json!({"metadata": {"uid": pod.pod.uid, "resourceVersion": pod.resource_version, "annotations": protection(claim)}});
+    let patch = json!({"metadata": {"uid": pod.pod.uid, "resourceVersion": pod.resource_version, "annotations": protection(claim, guards)}});
     Ok(Effect::Pod(Box::new(
         api.patch(&pod.pod.name, &patch_params(), &Patch::Merge(patch))
             .await?,
     )))
 }
 
-/// do-not-disrupt and, in the same write, the mark that it is ours: a crash can't separate them.
-fn protection(claim: &ClaimValue) -> Map<String, Value> {
-    Map::from_iter([
-        (
-            keys::DO_NOT_DISRUPT.to_owned(),
-            json!(keys::DO_NOT_DISRUPT_VALUE),
-        ),
-        (keys::PROTECTED_BY.to_owned(), json!(claim.to_string())),
-    ])
+/// The annotations and, in the same write, the marks that they are ours: a crash can't separate them.
+fn protection(claim: &ClaimValue, guards: &[Guard]) -> Map<String, Value> {
+    let pairs = guards.iter().flat_map(|guard| {
+        [
+            (guard.key().to_owned(), json!(Guard::VALUE)),
+            (guard.mark().to_owned(), json!(claim.to_string())),
+        ]
+    });
+    pairs.collect()
 }
 
 async fn annotate_node(

@@ -118,10 +118,12 @@ fn object(action: &Action) -> String {
         Action::AddFinalizer | Action::RemoveFinalizer | Action::DeleteRelocation => {
             "NodeRelocation".to_owned()
         }
-        Action::ClaimNode { node, .. } | Action::ProtectNode { node } | Action::Cordon { node } => {
+        Action::ClaimNode { node, .. }
+        | Action::ProtectNode { node, .. }
+        | Action::Cordon { node } => {
             format!("Node {}", node.name)
         }
-        Action::ProtectPod { pod } | Action::CheapenPod { pod } => format!("Pod {}", pod.pod),
+        Action::ProtectPod { pod, .. } | Action::CheapenPod { pod } => format!("Pod {}", pod.pod),
         Action::CreatePlaceholder(placeholder) => format!("Pod {}", placeholder.pod),
         Action::Evict { pod, .. } => format!("Pod {pod}"),
         Action::Restart { workload, .. } | Action::Surge { workload, .. } => workload.to_string(),

@@ -6,13 +6,19 @@ use kube::{Api, Client, ResourceExt};
 
 use super::Effect;
 use crate::api::relocation::NodeRelocation;
-use crate::world::Uid;
+use crate::world::{Generation, Uid};
 
-/// Deletes the `NodeClaim` of that UID. One of the same name with another UID is not touched.
-pub(super) async fn node_claim(client: Client, name: &str, uid: &Uid) -> kube::Result<Effect> {
+/// Deletes the `NodeClaim`, or Machine, of that UID. One of the same name with another UID is not touched.
+pub(super) async fn node_claim(
+    client: Client,
+    name: &str,
+    uid: &Uid,
+    generation: Generation,
+) -> kube::Result<Effect> {
+    let (kind, plural) = generation.claim();
     let resource = ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("karpenter.sh", "v1", "NodeClaim"),
-        "nodeclaims",
+        &GroupVersionKind::gvk("karpenter.sh", generation.version(), kind),
+        plural,
     );
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
     let params = DeleteParams {

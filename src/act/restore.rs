@@ -7,27 +7,24 @@ use serde_json::{Map, Value, json};
 
 use super::{Effect, patch_params};
 use crate::api::keys;
-use crate::plan::{NodeHandle, NodeMarks, PodHandle};
+use crate::plan::{NodeHandle, NodeMarks, PodHandle, Unguard};
 
 /// Releases a node as it was seen. Marks of another relocation stay.
 pub(super) async fn node(
     client: Client,
     node: &NodeHandle,
     marks: NodeMarks,
-    unprotect: bool,
+    guards: &[Unguard],
     uncordon: bool,
 ) -> kube::Result<Effect> {
     let api: Api<Node> = Api::all(client);
-    let annotations: Map<_, _> = [
+    let mut annotations = unguarded(guards);
+    let marks = [
         (keys::CLAIMED_BY, marks.claim),
-        (keys::PROTECTED_BY, marks.protection),
         (keys::CORDONED_BY, marks.cordon),
-        (keys::DO_NOT_DISRUPT, unprotect),
-    ]
-    .into_iter()
-    .filter(|(_, goes)| *goes)
-    .flat_map(|(key, _)| removed(&[key]))
-    .collect();
+    ];
+    let gone = marks.into_iter().filter(|(_, goes)| *goes);
+    annotations.extend(gone.map(|(key, _)| (key.to_owned(), Value::Null)));
     let mut patch = json!({"metadata": {"uid": node.uid, "resourceVersion": node.resource_version, "annotations": annotations}});
     if uncordon && let Some(patch) = patch.as_object_mut() {
         // As kubectl uncordon: the field goes, rather than becoming false.
@@ -40,12 +37,13 @@ pub(super) async fn node(
 }
 
 /// Releases a pod as it was seen.
-pub(super) async fn pod(client: Client, pod: &PodHandle, still_ours: bool) -> kube::Result<Effect> {
+pub(super) async fn pod(
+    client: Client,
+    pod: &PodHandle,
+    guards: &[Unguard],
+) -> kube::Result<Effect> {
     let api: Api<Pod> = Api::namespaced(client, &pod.pod.namespace);
-    let mut annotations = removed(&[keys::PROTECTED_BY]);
-    if still_ours {
-        annotations.extend(removed(&[keys::DO_NOT_DISRUPT]));
-    }
+    let annotations = unguarded(guards);
     let patch = json!({"metadata": {"uid": pod.pod.uid, "resourceVersion": pod.resource_version, "annotations": annotations}});
     Ok(Effect::Pod(Box::new(
         api.patch(&pod.pod.name, &patch_params(), &Patch::Merge(patch))
@@ -54,8 +52,10 @@ pub(super) async fn pod(client: Client, pod: &PodHandle, still_ours: bool) -> ku
 }
 
 /// In a JSON merge patch, null removes the key.
-fn removed(keys: &[&str]) -> Map<String, Value> {
-    keys.iter()
-        .map(|key| ((*key).to_owned(), Value::Null))
-        .collect()
+fn unguarded(guards: &[Unguard]) -> Map<String, Value> {
+    let keys = guards.iter().flat_map(|unguard| {
+        let key = unguard.still_ours.then_some(unguard.guard.key());
+        key.into_iter().chain([unguard.guard.mark()])
+    });
+    keys.map(|key| (key.to_owned(), Value::Null)).collect()
 }

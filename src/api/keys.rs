@@ -1,4 +1,5 @@
-//! Every name that relocator writes into, or looks for in, a cluster. Constants only: nothing here decides anything.
+//! Every name that relocator writes into, or looks for in, a cluster. Constants only: nothing here decides anything. Those that
+//! keep autoscalers away are in [`guards`](super::guards).
 //!
 //! A key of ours is always `relocation.sh/...`; whatever carries one is ours to put back, and nothing else is.
 
@@ -18,10 +19,6 @@ pub const FINALIZER: &str = "relocation.sh/restore";
 /// Names alone pass on to a successor; the UID tells a claim that outlived its relocation.
 pub const CLAIMED_BY: &str = "relocation.sh/claimed-by";
 
-/// Annotation next to a [`DO_NOT_DISRUPT`] that relocator itself set; same value as [`CLAIMED_BY`].
-/// A do-not-disrupt without it belongs to the owner of the object and is never removed.
-pub const PROTECTED_BY: &str = "relocation.sh/protected-by";
-
 /// Annotation on a Node whose `spec.unschedulable` relocator itself set; same value as [`CLAIMED_BY`].
 /// A cordon without it was there before and stays.
 pub const CORDONED_BY: &str = "relocation.sh/cordoned-by";
@@ -35,13 +32,6 @@ pub const MAX_NAME_LENGTH: u32 = 63;
 
 /// Annotation of a placeholder: the pod whose room it keeps, as `<namespace>/<name>/<uid>`.
 pub const PLACEHOLDER_FOR: &str = "relocation.sh/placeholder-for";
-
-/// Annotation by which Karpenter leaves a node or pod alone. On Nodes only [`DO_NOT_DISRUPT_VALUE`] counts.
-pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
-
-/// The one value of [`DO_NOT_DISRUPT`] that every version of Karpenter honours. To undo it the key is removed;
-/// `"false"` is never written.
-pub const DO_NOT_DISRUPT_VALUE: &str = "true";
 
 /// Annotation of a pod template by which `kubectl rollout restart`, and so relocator, starts a rollout.
 pub const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";

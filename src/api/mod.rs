@@ -37,6 +37,7 @@ pub mod batch_size;
 pub(crate) mod bounds;
 pub mod conditions;
 pub mod crd;
+pub mod guards;
 pub mod keys;
 pub mod relocation;
 pub mod replacement;

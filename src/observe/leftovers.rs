@@ -13,11 +13,11 @@ use kube::api::{ListParams, ObjectList, PartialObjectMeta};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::{deadline, karpenter, serves_karpenter};
+use super::{KARPENTER, deadline, karpenter, read_claim, served_karpenter};
 use crate::api::keys;
 use crate::api::relocation::NodeRelocation;
 use crate::plan;
-use crate::world::{ClaimValue, Cluster, Karpenter, Leftovers, Marks, Uid, Unknown, convert};
+use crate::world::{Cluster, Karpenter, Leftovers, Marks, Uid, Unknown, convert};
 
 /// Objects in one answer. More would make the API server hold more at a time, fewer would cost more requests.
 const PAGE: u32 = 500;
@@ -87,10 +87,7 @@ async fn marked(client: &Client) -> Result<Leftovers, Unknown> {
 }
 
 fn is_marked(marks: &Marks) -> bool {
-    marks.claimed_by.is_some()
-        || marks.protected_by.is_some()
-        || marks.cordoned_by.is_some()
-        || marks.costed_by.is_some()
+    marks.relocations().next().is_some()
 }
 
 /// The relocations that exist. None where their resource is not defined any more.
@@ -131,14 +128,8 @@ async fn over(
 /// Reads in full what carries the mark of a relocation that does not exist, and drops the other nodes.
 async fn complete(client: &Client, seen: &mut Leftovers) -> Result<(), Unknown> {
     let gone = plan::gone(seen);
-    let of_gone =
-        |mark: &Option<ClaimValue>| mark.as_ref().is_some_and(|m| gone.contains_key(&m.uid));
-    let names = seen.cluster.nodes.values().filter(|n| {
-        let marks = &n.marks;
-        [&marks.claimed_by, &marks.protected_by, &marks.cordoned_by]
-            .into_iter()
-            .any(of_gone)
-    });
+    let names = seen.cluster.nodes.values();
+    let names = names.filter(|n| n.marks.relocations().any(|m| gone.contains_key(&m.uid)));
     let names = names.map(|n| (Api::<core::Node>::all(client.clone()), n.name.to_string()));
     let nodes = read("nodes", names.collect()).await?;
     let nodes: BTreeMap<_, _> = nodes
@@ -151,11 +142,10 @@ async fn complete(client: &Client, seen: &mut Leftovers) -> Result<(), Unknown> 
     }
     seen.cluster.nodes = Arc::new(nodes);
 
-    let costed = seen
-        .cluster
-        .pods
-        .values()
-        .filter(|p| of_gone(&p.marks.costed_by));
+    let costed = seen.cluster.pods.values().filter(|p| {
+        let costed = p.marks.costed_by.as_ref();
+        costed.is_some_and(|mark| gone.contains_key(&mark.uid))
+    });
     let sets = costed.filter_map(|pod| {
         let owner = pod.controller.as_ref().filter(|c| c.kind == "ReplicaSet")?;
         Some((pod.reference.namespace.clone(), owner.name.clone()))
@@ -180,23 +170,32 @@ async fn complete(client: &Client, seen: &mut Leftovers) -> Result<(), Unknown> 
     Ok(())
 }
 
-/// Karpenter's `NodeClaims`: a node whose claim is in deletion is on its way out. `None` where they are not served.
+/// Karpenter's `NodeClaims`, or Machines: a node whose claim is in deletion is on its way out. `None` where they are not served.
 async fn node_claims(client: &Client) -> Result<Option<Karpenter>, Unknown> {
-    const WHAT: &str = "nodeclaims.karpenter.sh";
     // Asked before: where there is no such resource, a list of it is forbidden to whoever has no right to it.
-    if !serves_karpenter(client).await? {
+    let all = served_karpenter(client).await?;
+    let Some(oldest) = all.last() else {
         return Ok(None);
-    }
-    let api = karpenter(client, "NodeClaim", "nodeclaims");
-    let mut claims = BTreeMap::new();
-    let take = |object| {
-        if let Some(claim) = convert::node_claim(&object) {
-            claims.insert(claim.uid.clone(), Arc::new(claim));
-        }
     };
-    let page = |params| list(&api, params);
-    served(WHAT, pages(WHAT, ListParams::default(), page, take).await?)?;
+    let mut claims = BTreeMap::new();
+    for generation in all.iter().filter(|s| s.claims).map(|s| s.generation) {
+        let names = generation.claim();
+        let what = format!("{}.{KARPENTER}", names.1);
+        let api = karpenter(client, generation, names);
+        let read = read_claim(generation);
+        let take = |object| {
+            if let Some(claim) = read(&object) {
+                claims.insert(claim.uid.clone(), Arc::new(claim));
+            }
+        };
+        let page = |params| list(&api, params);
+        served(
+            &what,
+            pages(&what, ListParams::default(), page, take).await?,
+        )?;
+    }
     Ok(Some(Karpenter {
+        generation: oldest.generation,
         claims: Arc::new(claims),
         ..Karpenter::default()
     }))

@@ -26,10 +26,10 @@ use crate::api::relocation::NodeRelocation;
 use crate::clock::Clock;
 use crate::plan::{self, Confirm};
 use crate::world::{
-    ActionKey, Attachment, Budget, Cluster, CsiNode, DaemonSet, Deployment, Fresh, Karpenter, Node,
-    NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Priority, Refusal, ReplicaSet,
-    Service, Sight, StatefulSet, StorageClass, Uid, Unknown, Volume, VolumeClaim, Webhooks, World,
-    convert,
+    ActionKey, Attachment, Budget, Cluster, CsiNode, DaemonSet, Deployment, Fresh, Generation,
+    Karpenter, Node, NodeClaim, NodeName, NodePool, Objects, PlaceholderSetup, Pod, Priority,
+    Refusal, ReplicaSet, Service, Sight, StatefulSet, StorageClass, Uid, Unknown, Volume,
+    VolumeClaim, Webhooks, World, convert,
 };
 use feed::Feed;
 pub use leftovers::leftovers;
@@ -41,8 +41,8 @@ const FIRST_LISTS: Duration = Duration::from_secs(10);
 const NO_KARPENTER: Duration = Duration::from_secs(15);
 /// How long what placeholders need is believed while a relocation is being planned.
 const SETUP: Duration = Duration::from_secs(5);
-/// Karpenter's API, in the version that is read.
-const KARPENTER: &str = "karpenter.sh/v1";
+/// The API group of Karpenter.
+const KARPENTER: &str = "karpenter.sh";
 /// Deadline of one fresh read.
 const FRESH_READ: Duration = Duration::from_secs(10);
 
@@ -88,8 +88,9 @@ enum KarpenterFeeds {
     /// Could not be asked.
     Unknown(Unknown),
     Open {
-        claims: Box<Feed<NodeClaim>>,
-        pools: Box<Feed<NodePool>>,
+        generation: Generation,
+        claims: Vec<Feed<NodeClaim>>,
+        pools: Vec<Feed<NodePool>>,
     },
 }
 
@@ -217,10 +218,12 @@ impl Observer {
             return;
         };
         if let KarpenterFeeds::Open { claims, .. } = &*feeds.karpenter.lock().await {
-            claims.amend(claim, |c| NodeClaim {
-                deleting: true,
-                ..c.clone()
-            });
+            for feed in claims {
+                feed.amend(claim, |c| NodeClaim {
+                    deleting: true,
+                    ..c.clone()
+                });
+            }
         }
     }
 
@@ -458,9 +461,14 @@ impl Feeds {
                     take.0.push(why.clone());
                     None
                 }
-                KarpenterFeeds::Open { claims, pools } => Some(Karpenter {
-                    claims: take.read(claims.read()),
-                    pools: take.read(pools.read()),
+                KarpenterFeeds::Open {
+                    generation,
+                    claims,
+                    pools,
+                } => Some(Karpenter {
+                    generation: *generation,
+                    claims: take.all(claims),
+                    pools: take.all(pools),
                 }),
             },
         };
@@ -482,64 +490,130 @@ impl Taker<'_> {
             Arc::default()
         })
     }
+
+    fn all<T: Send + Sync + 'static>(&mut self, feeds: &[Feed<T>]) -> Objects<T> {
+        let all = feeds.iter().map(|feed| self.read(feed.read()));
+        all.reduce(|mut all, more| {
+            let more = more
+                .iter()
+                .map(|(uid, object)| (uid.clone(), Arc::clone(object)));
+            Arc::make_mut(&mut all).extend(more);
+            all
+        })
+        .unwrap_or_default()
+    }
 }
 
-/// Asks the API server whether it serves Karpenter's objects.
-async fn serves_karpenter(client: &Client) -> Result<bool, Unknown> {
-    let resources = deadline(KARPENTER, async {
-        match client.list_api_group_resources(KARPENTER).await {
-            // Plain text answers for a group that is not served: no Status, only the code.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-            answer => answer.map(|list| list.resources),
+/// A version of Karpenter's API that is served, with what it has there.
+struct Served {
+    generation: Generation,
+    claims: bool,
+    pools: bool,
+}
+
+/// Asks the API server which of Karpenter's objects it serves: those of v1, or where it has none, those of the versions before it, newest
+/// first.
+async fn served_karpenter(client: &Client) -> Result<Vec<Served>, Unknown> {
+    let mut all = Vec::new();
+    for generation in Generation::ALL {
+        let version = format!("{KARPENTER}/{}", generation.version());
+        let resources = deadline(&version, async {
+            match client.list_api_group_resources(&version).await {
+                // Plain text answers for a group that is not served: no Status, only the code.
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+                answer => answer.map(|list| list.resources),
+            }
+        });
+        let resources = resources.await?;
+        let has = |plural: &str| resources.iter().any(|r| r.name == plural);
+        let served = Served {
+            generation,
+            claims: has(generation.claim().1),
+            pools: has(generation.pool().1),
+        };
+        if served.claims || served.pools {
+            all.push(served);
+            // The versions before are the same objects in other words.
+            if generation == Generation::V1 {
+                break;
+            }
         }
-    });
-    Ok(resources.await?.iter().any(|r| r.name == "nodeclaims"))
+    }
+    Ok(all)
 }
 
 /// A kind of Karpenter's objects.
-fn karpenter(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("karpenter.sh", "v1", kind);
+fn karpenter(
+    client: &Client,
+    generation: Generation,
+    (kind, plural): (&str, &str),
+) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk(KARPENTER, generation.version(), kind);
     Api::all_with(
         client.clone(),
         &ApiResource::from_gvk_with_plural(&kind, plural),
     )
 }
 
+/// How what stands for one node is read.
+fn read_claim(generation: Generation) -> fn(&DynamicObject) -> Option<NodeClaim> {
+    match generation {
+        Generation::V1 => convert::node_claim,
+        Generation::V1Beta1 => convert::node_claim_v1beta1,
+        Generation::V1Alpha5 => convert::machine,
+    }
+}
+
 impl KarpenterFeeds {
-    /// Asks the API server whether it serves Karpenter's objects, when that is not known or the answer no is old.
+    /// Asks the API server which of Karpenter's objects it serves, when that is not known or the answer none is old.
     async fn ask_again(&mut self, client: &Client, wake: &Arc<Notify>) {
         match self {
             Self::Open { .. } => return,
             Self::Absent(since) if since.elapsed() < NO_KARPENTER => return,
             Self::Absent(_) | Self::Unknown(_) => {}
         }
-        *self = match serves_karpenter(client).await {
-            Ok(true) => {
-                let claims = karpenter(client, "NodeClaim", "nodeclaims");
-                let pools = karpenter(client, "NodePool", "nodepools");
-                Self::Open {
-                    claims: Box::new(Feed::open(
-                        "nodeclaims.karpenter.sh",
-                        claims,
-                        Arc::clone(wake),
-                        convert::node_claim,
-                    )),
-                    pools: Box::new(Feed::open(
-                        "nodepools.karpenter.sh",
-                        pools,
-                        Arc::clone(wake),
-                        convert::node_pool,
-                    )),
-                }
-            }
-            Ok(false) => Self::Absent(Instant::now()),
+        *self = match served_karpenter(client).await {
+            Ok(served) => Self::open(client, wake, &served),
             Err(unknown) => Self::Unknown(unknown),
         };
     }
 
+    fn open(client: &Client, wake: &Arc<Notify>, served: &[Served]) -> Self {
+        // Of several the oldest: what it does not know yet, it ignores.
+        let Some(oldest) = served.last() else {
+            return Self::Absent(Instant::now());
+        };
+        let claims = served.iter().filter(|s| s.claims).map(|s| {
+            let names = s.generation.claim();
+            let what = format!("{}.{KARPENTER}", names.1);
+            let api = karpenter(client, s.generation, names);
+            Feed::open(&what, api, Arc::clone(wake), read_claim(s.generation))
+        });
+        let pools = served.iter().filter(|s| s.pools).map(|s| {
+            let names = s.generation.pool();
+            let what = format!("{}.{KARPENTER}", names.1);
+            let api = karpenter(client, s.generation, names);
+            let read = match s.generation {
+                Generation::V1 | Generation::V1Beta1 => convert::node_pool,
+                Generation::V1Alpha5 => convert::provisioner,
+            };
+            Feed::open(&what, api, Arc::clone(wake), read)
+        });
+        Self::Open {
+            generation: oldest.generation,
+            claims: claims.collect(),
+            pools: pools.collect(),
+        }
+    }
+
     async fn first_answer(&self) {
-        if let Self::Open { claims, pools } = self {
-            futures::join!(claims.first_answer(), pools.first_answer());
+        if let Self::Open { claims, pools, .. } = self {
+            let claims = claims.iter().map(Feed::first_answer);
+            let pools = pools.iter().map(Feed::first_answer);
+            futures::join!(
+                futures::future::join_all(claims),
+                futures::future::join_all(pools)
+            );
         }
     }
 }

@@ -4,14 +4,14 @@ use jiff::SignedDuration;
 
 use crate::api::relocation::AfterDrain;
 use crate::api::status::{NodeStatus, Stage};
-use crate::world::{Attachment, Fresh, Node, NodeName, Uid};
+use crate::world::{Attachment, Fresh, Node, NodeClaim, NodeName, Uid};
 
 use super::draft::Draft;
 use super::gates;
 use super::report::{Finding, Waiting};
 use super::scene::{Scene, Selected};
 use super::treatment::Treatment;
-use super::{Action, Confirm, moving};
+use super::{Action, Confirm, NodeMarks, Restore, moving, restore};
 
 /// The nodes that look empty, of which nothing irreversible has been asked yet.
 pub(super) fn to_confirm(scene: &Scene<'_>) -> Vec<Confirm> {
@@ -27,7 +27,7 @@ pub(super) fn to_confirm(scene: &Scene<'_>) -> Vec<Confirm> {
                 attachments: true,
             }),
             Stage::Removing => {
-                let to_be_deleted = claim(scene, s).is_some_and(|deleting| !deleting);
+                let to_be_deleted = claim(scene, s).is_some_and(|claim| !claim.deleting);
                 to_be_deleted.then_some(Confirm {
                     node,
                     attachments: true,
@@ -50,16 +50,42 @@ pub(super) fn step(scene: &Scene<'_>, draft: &mut Draft) {
             draft.look_soon();
         }
     }
+    let done = |record: &NodeStatus| record.stage == Stage::Restoring;
+    // When all are done, everything is taken away together.
+    if !records.iter().all(done) {
+        let selected = records.iter().zip(&scene.nodes);
+        for (_, selected) in selected.filter(|(record, _)| done(record)) {
+            let_go(scene, draft, selected);
+        }
+    }
     draft.status.nodes = records;
 }
 
-/// Whether the `NodeClaim` recorded for the node is being deleted; `None` when it is gone or there never was one.
-fn claim(scene: &Scene<'_>, selected: &Selected<'_>) -> Option<bool> {
+/// Lets the autoscaler of the node have it, while other nodes are still being emptied: nobody is to pay for it any longer. It stays
+/// claimed and cordoned. One with a `NodeClaim` is removed by us.
+fn let_go(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) {
+    let Some(node) = selected.node else { return };
+    let to_go = after_drain(scene, selected) == AfterDrain::Delete;
+    if !to_go || selected.record.node_claim.is_some() {
+        return;
+    }
+    let guards = restore::unguards(&node.marks, &scene.claim.uid);
+    if !guards.is_empty() {
+        draft.restore(Restore::ReleaseNode {
+            node: node.into(),
+            marks: NodeMarks::default(),
+            guards,
+            uncordon: false,
+        });
+    }
+}
+
+/// The `NodeClaim` that is recorded for the node; `None` when it is gone or there never was one.
+fn claim<'a>(scene: &Scene<'a>, selected: &Selected<'_>) -> Option<&'a NodeClaim> {
     let recorded = selected.record.node_claim.as_ref()?;
     let claims = &scene.cluster.karpenter.as_ref()?.claims;
-    claims
-        .get(&Uid::from(recorded.uid.as_str()))
-        .map(|c| c.deleting)
+    let claim = claims.get(&Uid::from(recorded.uid.as_str()));
+    claim.map(AsRef::as_ref)
 }
 
 fn next(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stage {
@@ -199,18 +225,25 @@ fn remove(scene: &Scene<'_>, draft: &mut Draft, selected: &Selected<'_>) -> Stag
         (AfterDrain::Keep | AfterDrain::Uncordon, _) | (AfterDrain::Delete, None) => {
             Stage::Restoring
         }
-        (AfterDrain::Delete, Some(recorded)) => match (claim(scene, selected), selected.node) {
+        (AfterDrain::Delete, Some(_)) => match (claim(scene, selected), selected.node) {
             // Somebody else has removed the node. What becomes of a claim without one is Karpenter's to say: nobody can see any more
             // whether its machine is empty.
-            (None | Some(false), None) => Stage::Restoring,
-            (Some(false), Some(_)) if refilled(scene, selected) => Stage::Moving,
-            (Some(false), Some(node)) => {
+            (
+                None
+                | Some(NodeClaim {
+                    deleting: false, ..
+                }),
+                None,
+            ) => Stage::Restoring,
+            (Some(claim), Some(_)) if !claim.deleting && refilled(scene, selected) => Stage::Moving,
+            (Some(claim), Some(node)) if !claim.deleting => {
                 if let Err(hold) = gates::held(scene, node) {
                     moving::hold(draft, hold);
                 } else if confirmed_empty(scene, draft, selected, true) {
                     draft.act(Action::DeleteNodeClaim {
-                        name: recorded.name.clone(),
-                        uid: recorded.uid.as_str().into(),
+                        name: claim.name.clone(),
+                        uid: claim.uid.clone(),
+                        generation: claim.generation,
                         node: node.name.clone(),
                     });
                 }

@@ -47,14 +47,17 @@ mod wholeness;
 
 use std::time::Duration;
 
+use crate::api::guards::Guard;
 use crate::api::relocation::NodeRelocation;
 use crate::api::status::{NodeRelocationStatus, Stage};
-use crate::world::{ActionKey, NodeName, PodRef, Shape, Sight, SurgeMark, Uid, WorkloadRef, World};
+use crate::world::{
+    ActionKey, Generation, NodeName, PodRef, Shape, Sight, SurgeMark, Uid, WorkloadRef, World,
+};
 use draft::Draft;
 pub use events::{About, Note, notes};
 pub use owners::owners_to_read;
 pub use record::only_words_differ;
-pub use restore::{NodeMarks, Restore};
+pub use restore::{NodeMarks, Restore, Unguard};
 use scene::Scene;
 pub use sweep::{Later, Leftover, Sweep, Why, gone, over, sweep};
 
@@ -102,12 +105,18 @@ pub enum Action {
     AddFinalizer,
     /// Precondition: resourceVersion of the relocation.
     RemoveFinalizer,
-    /// Marks the node as ours and, with `protect`, sets do-not-disrupt. Precondition: UID and resourceVersion.
-    ClaimNode { node: NodeHandle, protect: bool },
-    /// Sets do-not-disrupt on a new node. Precondition: UID and resourceVersion.
-    ProtectNode { node: NodeHandle },
-    /// Sets do-not-disrupt on a pod. Precondition: UID and resourceVersion.
-    ProtectPod { pod: PodHandle },
+    /// Marks the node as ours and keeps autoscalers from it. Precondition: UID and resourceVersion.
+    ClaimNode {
+        node: NodeHandle,
+        guards: Vec<Guard>,
+    },
+    /// Keeps autoscalers from a new node. Precondition: UID and resourceVersion.
+    ProtectNode {
+        node: NodeHandle,
+        guards: Vec<Guard>,
+    },
+    /// Keeps autoscalers from a pod. Precondition: UID and resourceVersion.
+    ProtectPod { pod: PodHandle, guards: Vec<Guard> },
     /// Precondition: UID and resourceVersion.
     Cordon { node: NodeHandle },
     /// Precondition: the name, which follows from the pod's UID.
@@ -136,6 +145,7 @@ pub enum Action {
     DeleteNodeClaim {
         name: String,
         uid: Uid,
+        generation: Generation,
         node: NodeName,
     },
 }
@@ -149,8 +159,8 @@ impl Action {
             Self::RemoveFinalizer => "remove finalizer".to_owned(),
             Self::DeleteRelocation => "delete relocation".to_owned(),
             Self::ClaimNode { node, .. } => format!("claim {}", node.uid),
-            Self::ProtectNode { node } => format!("protect node {}", node.uid),
-            Self::ProtectPod { pod } => format!("protect pod {}", pod.pod.uid),
+            Self::ProtectNode { node, .. } => format!("protect node {}", node.uid),
+            Self::ProtectPod { pod, .. } => format!("protect pod {}", pod.pod.uid),
             Self::Cordon { node } => format!("cordon {}", node.uid),
             Self::CreatePlaceholder(placeholder) => {
                 format!("create placeholder {}", placeholder.name)

@@ -1,9 +1,10 @@
 //! Stages Protecting and Cordoning: the nodes become ours, then nothing new lands on them. Pure.
 
+use crate::api::guards::Guard;
 use crate::api::keys;
 use crate::api::relocation::ProtectedPods;
 use crate::api::status::Stage;
-use crate::world::{Node, Pod};
+use crate::world::{Generation, Node, Pod};
 use kube::core::{Selector, SelectorExt};
 
 use super::draft::Draft;
@@ -47,7 +48,7 @@ pub(super) fn claim(scene: &Scene<'_>, draft: &mut Draft) {
                 missing += 1;
                 draft.act(Action::ClaimNode {
                     node: node.into(),
-                    protect: may_protect(node),
+                    guards: node.marks.lacks(of_node(scene, node)),
                 });
             }
         }
@@ -61,9 +62,27 @@ pub(super) fn claim(scene: &Scene<'_>, draft: &mut Draft) {
     }
 }
 
-/// Nothing of Karpenter's is on the node that a person put there.
-fn may_protect(node: &Node) -> bool {
-    node.marks.do_not_disrupt.is_none()
+/// What keeps the autoscaler that made the node from it.
+pub(super) fn of_node(scene: &Scene<'_>, node: &Node) -> &'static [Guard] {
+    match generation(scene) {
+        // Whoever made it: it is Cluster Autoscaler that could take it away, where there is one.
+        _ if !is_karpenters(node) => &[Guard::ScaleDownDisabled],
+        Generation::V1Alpha5 => &[Guard::DoNotDisrupt, Guard::DoNotConsolidate],
+        Generation::V1Beta1 | Generation::V1 => &[Guard::DoNotDisrupt],
+    }
+}
+
+/// What keeps autoscalers from a pod.
+fn of_pod(scene: &Scene<'_>) -> &'static [Guard] {
+    match generation(scene) {
+        Generation::V1Alpha5 => &[Guard::DoNotDisrupt, Guard::DoNotEvict],
+        Generation::V1Beta1 | Generation::V1 => &[Guard::DoNotDisrupt],
+    }
+}
+
+fn generation(scene: &Scene<'_>) -> Generation {
+    let karpenter = scene.cluster.karpenter.as_ref();
+    karpenter.map_or(Generation::V1, |k| k.generation)
 }
 
 /// Annotates the pods that `protection` names and that nobody has annotated yet, on every selected node. Returns how many.
@@ -83,12 +102,18 @@ pub(super) fn pods(scene: &Scene<'_>, draft: &mut Draft) -> usize {
                 || selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
         }
     };
+    let guards = of_pod(scene);
     let mut unprotected = 0;
     for (pod, treatment) in scene.nodes.iter().flat_map(|n| &n.pods) {
         let stays = !treatment.counts() || *treatment == Treatment::GivesWay;
-        if !pod.terminating && pod.marks.do_not_disrupt.is_none() && !stays && is_chosen(pod) {
+        if pod.terminating || stays || !is_chosen(pod) {
+            continue;
+        }
+        let guards = pod.marks.lacks(guards);
+        if !guards.is_empty() {
             unprotected += 1;
-            draft.act(Action::ProtectPod { pod: (*pod).into() });
+            let pod = (*pod).into();
+            draft.act(Action::ProtectPod { pod, guards });
         }
     }
     unprotected
@@ -127,7 +152,9 @@ pub(super) fn cordon(scene: &Scene<'_>, draft: &mut Draft) {
     pods(scene, draft);
 }
 
-/// Whether Karpenter manages the node: only then does it know do-not-disrupt.
+/// Whether Karpenter, of whatever generation, manages the node.
 pub(super) fn is_karpenters(node: &Node) -> bool {
-    node.labels.contains_key(keys::NODEPOOL_LABEL)
+    [keys::NODEPOOL_LABEL, keys::PROVISIONER_NAME_LABEL]
+        .iter()
+        .any(|key| node.labels.contains_key(*key))
 }

@@ -252,18 +252,17 @@ fn protect_new(scene: &Scene<'_>, draft: &mut Draft) -> u32 {
         .values()
         .filter(|n| !scene.is_selected(n))
     {
-        let ours = node.marks.protected_by.as_ref() == Some(&scene.claim);
+        let ours = node.marks.guarded_by(&scene.claim.uid).next().is_some();
         if ours && node.created >= started {
             made += 1;
         }
-        let wanted = !ours
-            && protect::is_karpenters(node)
-            && node.marks.do_not_disrupt.is_none()
-            && !node.deleting;
-        if wanted && scene.placeholders.is_on(&node.name) {
-            draft.act(Action::ProtectNode {
-                node: node.as_ref().into(),
-            });
+        if ours || node.deleting || !scene.placeholders.is_on(&node.name) {
+            continue;
+        }
+        let guards = node.marks.lacks(protect::of_node(scene, node));
+        if !guards.is_empty() {
+            let node = node.as_ref().into();
+            draft.act(Action::ProtectNode { node, guards });
         }
     }
     made

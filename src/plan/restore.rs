@@ -1,9 +1,10 @@
 //! Stage Restoring, and the undoing of everything: all that we set is taken away, and nothing else. Pure.
 
+use crate::api::guards::Guard;
 use crate::api::keys;
 use crate::api::relocation::{AfterDrain, OnFailure};
 use crate::api::status::Stage;
-use crate::world::{ActionKey, ClaimValue, Cluster, Pod, PodRef, Uid, WorkloadRef};
+use crate::world::{ActionKey, ClaimValue, Cluster, Marks, Pod, PodRef, Uid, WorkloadRef};
 
 use super::draft::Draft;
 use super::index::Index;
@@ -14,16 +15,18 @@ use super::{Action, NodeHandle, PodHandle, surge};
 /// One request that takes something of ours away. It names what it writes to and needs nothing of the relocation, which may be gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restore {
-    /// Removes these marks from a node; do-not-disrupt and the cordon too where they are still ours. Precondition: UID and
-    /// resourceVersion.
+    /// Removes these marks from a node, with what they stand for where that is still ours. Precondition: UID and resourceVersion.
     ReleaseNode {
         node: NodeHandle,
         marks: NodeMarks,
-        unprotect: bool,
+        guards: Vec<Unguard>,
         uncordon: bool,
     },
-    /// Removes do-not-disrupt, if it still has our value, and our mark. Precondition: UID and resourceVersion.
-    UnprotectPod { pod: PodHandle, still_ours: bool },
+    /// Removes what keeps autoscalers from a pod. Precondition: UID and resourceVersion.
+    UnprotectPod {
+        pod: PodHandle,
+        guards: Vec<Unguard>,
+    },
     /// Removes the deletion cost, if it still has our value, and our mark. Precondition: UID and resourceVersion.
     UncheapenPod { pod: PodHandle, still_ours: bool },
     /// Precondition: UID.
@@ -38,14 +41,28 @@ pub enum Restore {
 }
 
 /// The marks on a node that are of one relocation. Another one's are not touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeMarks {
     /// `relocation.sh/claimed-by`.
     pub claim: bool,
-    /// `relocation.sh/protected-by`.
-    pub protection: bool,
     /// `relocation.sh/cordoned-by`.
     pub cordon: bool,
+}
+
+/// Our mark beside an annotation that keeps an autoscaler away: the mark goes, and with it the annotation where it still has our value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unguard {
+    pub guard: Guard,
+    pub still_ours: bool,
+}
+
+/// What takes away the annotations that the relocation of that UID has set.
+pub(super) fn unguards(marks: &Marks, of: &Uid) -> Vec<Unguard> {
+    let guards = marks.guarded_by(of).map(|(guard, mark)| Unguard {
+        guard,
+        still_ours: mark.value.as_deref() == Some(Guard::VALUE),
+    });
+    guards.collect()
 }
 
 impl Restore {
@@ -184,10 +201,10 @@ pub(super) fn removal<'a>(cluster: &'a Cluster, of: &Uid, uncordon: bool) -> Rem
     for node in cluster.nodes.values() {
         let marks = NodeMarks {
             claim: ours(&node.marks.claimed_by),
-            protection: ours(&node.marks.protected_by),
             cordon: ours(&node.marks.cordoned_by),
         };
-        if !(marks.claim || marks.protection || marks.cordon) {
+        let guards = unguards(&node.marks, of);
+        if marks == NodeMarks::default() && guards.is_empty() {
             continue;
         }
         // A node that is on its way out may stay so for as long as a pod wants: the marks go, but to open it again would only invite pods
@@ -197,21 +214,18 @@ pub(super) fn removal<'a>(cluster: &'a Cluster, of: &Uid, uncordon: bool) -> Rem
         removal.restores.push(Restore::ReleaseNode {
             node: node.as_ref().into(),
             marks,
-            unprotect: marks.protection
-                && node.marks.do_not_disrupt.as_deref() == Some(keys::DO_NOT_DISRUPT_VALUE),
+            guards,
             uncordon: uncordon && marks.cordon && node.unschedulable && !leaving,
         });
     }
-    for pod in cluster
-        .pods
-        .values()
-        .filter(|p| !p.terminating && ours(&p.marks.protected_by))
-    {
+    for pod in cluster.pods.values().filter(|p| !p.terminating) {
+        let guards = unguards(&pod.marks, of);
+        if guards.is_empty() {
+            continue;
+        }
         removal.seen += 1;
-        removal.restores.push(Restore::UnprotectPod {
-            pod: pod.as_ref().into(),
-            still_ours: pod.marks.do_not_disrupt.as_deref() == Some(keys::DO_NOT_DISRUPT_VALUE),
-        });
+        let pod = pod.as_ref().into();
+        removal.restores.push(Restore::UnprotectPod { pod, guards });
     }
     end_surges(cluster, of, &mut removal);
     removal

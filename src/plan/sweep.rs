@@ -92,13 +92,7 @@ pub fn gone(seen: &Leftovers) -> BTreeMap<Uid, ClaimValue> {
         .map(|node| &node.marks)
         .chain(cluster.pods.values().map(|pod| &pod.marks));
     for marks in marks {
-        let all = [
-            &marks.claimed_by,
-            &marks.protected_by,
-            &marks.cordoned_by,
-            &marks.costed_by,
-        ];
-        all.into_iter().flatten().cloned().for_each(&mut name);
+        marks.relocations().cloned().for_each(&mut name);
     }
     gone
 }
@@ -198,17 +192,20 @@ impl Leftover {
         match &self.restore {
             Restore::ReleaseNode {
                 marks,
-                unprotect,
+                guards,
                 uncordon,
                 ..
             } => {
                 let claim = marks.claim.then(|| "claim".to_owned());
-                let protection = marks.protection.then(|| text(unprotect, "do-not-disrupt"));
                 let cordon = marks.cordon.then(|| text(uncordon, "cordon"));
-                let all: Vec<_> = [claim, protection, cordon].into_iter().flatten().collect();
+                let guards = guards.iter().map(|g| text(&g.still_ours, g.guard.word()));
+                let all: Vec<_> = claim.into_iter().chain(guards).chain(cordon).collect();
                 all.join(", ")
             }
-            Restore::UnprotectPod { still_ours, .. } => text(still_ours, "do-not-disrupt"),
+            Restore::UnprotectPod { guards, .. } => {
+                let guards = guards.iter().map(|g| text(&g.still_ours, g.guard.word()));
+                guards.collect::<Vec<_>>().join(", ")
+            }
             Restore::UncheapenPod { still_ours, .. } => text(still_ours, "deletion cost"),
             Restore::DeletePlaceholder { .. } => "placeholder".to_owned(),
             Restore::EndSurge {

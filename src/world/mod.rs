@@ -5,6 +5,7 @@
 
 mod admission;
 pub mod convert;
+mod karpenter;
 mod leftovers;
 mod other;
 pub mod quantity;
@@ -18,13 +19,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    NodeSelector, NodeSelectorRequirement, PodAffinityTerm, Taint, Toleration,
-    TopologySpreadConstraint,
+    NodeSelector, PodAffinityTerm, Taint, Toleration, TopologySpreadConstraint,
 };
 use kube::core::{Selector, SelectorExt};
 
+use crate::api::guards::Guard;
 use crate::api::relocation::NodeRelocation;
 pub use admission::{Asked, Service, Webhook, Webhooks};
+pub use karpenter::{Generation, Karpenter, NodeClaim, NodePool};
 pub use leftovers::{Detached, Leftovers};
 pub use other::{Health, Job, OtherOwner, OwnerQuery, OwnerSight, Rollout};
 use quantity::Quantities;
@@ -126,17 +128,8 @@ pub struct Cluster {
     pub csi_nodes: Objects<CsiNode>,
     /// Owners of other kinds, by the UID that was looked for: those of pods that have to move, read one by one.
     pub owners: BTreeMap<Uid, OwnerSight>,
-    /// Karpenter's objects; `None` when the cluster does not serve `karpenter.sh/v1`.
+    /// Karpenter's objects; `None` when the cluster serves none of them.
     pub karpenter: Option<Karpenter>,
-}
-
-/// Karpenter's objects.
-#[derive(Clone, Debug, Default)]
-pub struct Karpenter {
-    /// All `NodeClaims`.
-    pub claims: Objects<NodeClaim>,
-    /// All `NodePools`.
-    pub pools: Objects<NodePool>,
 }
 
 /// A node.
@@ -162,16 +155,52 @@ pub struct Node {
 pub struct Marks {
     /// `relocation.sh/claimed-by`.
     pub claimed_by: Option<ClaimValue>,
-    /// `relocation.sh/protected-by`: who set the do-not-disrupt beside it.
-    pub protected_by: Option<ClaimValue>,
     /// `relocation.sh/cordoned-by`: who set `spec.unschedulable`.
     pub cordoned_by: Option<ClaimValue>,
-    /// `karpenter.sh/do-not-disrupt`, whatever its value.
-    pub do_not_disrupt: Option<String>,
+    /// The annotations that keep autoscalers away: those that are there, or have our mark beside them.
+    pub guards: BTreeMap<Guard, GuardMark>,
     /// `relocation.sh/deletion-cost-by`: who set the deletion cost beside it.
     pub costed_by: Option<ClaimValue>,
     /// `controller.kubernetes.io/pod-deletion-cost`, whatever its value.
     pub deletion_cost: Option<String>,
+}
+
+/// An annotation that keeps an autoscaler away, as it was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuardMark {
+    /// Its value; `None` when only our mark is there.
+    pub value: Option<String>,
+    /// [`Guard::mark`]: who set it. `None`: not relocator.
+    pub by: Option<ClaimValue>,
+}
+
+impl Marks {
+    /// The value of the annotation, whoever set it.
+    #[must_use]
+    pub fn value_of(&self, guard: Guard) -> Option<&str> {
+        self.guards.get(&guard)?.value.as_deref()
+    }
+
+    /// Those of the annotations that nobody has set.
+    #[must_use]
+    pub fn lacks(&self, guards: &[Guard]) -> Vec<Guard> {
+        let unset = guards.iter().filter(|g| self.value_of(**g).is_none());
+        unset.copied().collect()
+    }
+
+    /// The annotations that have the mark of that relocation.
+    pub fn guarded_by(&self, relocation: &Uid) -> impl Iterator<Item = (Guard, &GuardMark)> {
+        let ours = |mark: &GuardMark| mark.by.as_ref().is_some_and(|by| by.uid == *relocation);
+        let guards = self.guards.iter();
+        guards.filter_map(move |(guard, mark)| ours(mark).then_some((*guard, mark)))
+    }
+
+    /// Every relocation that has a mark here.
+    pub fn relocations(&self) -> impl Iterator<Item = &ClaimValue> {
+        let guards = self.guards.values().filter_map(|mark| mark.by.as_ref());
+        let others = [&self.claimed_by, &self.cordoned_by, &self.costed_by];
+        others.into_iter().flatten().chain(guards)
+    }
 }
 
 /// A pod.
@@ -324,40 +353,6 @@ pub struct Attachment {
     pub node: NodeName,
     /// The persistent volume; `None` for an inline volume.
     pub volume: Option<String>,
-}
-
-/// A Karpenter `NodeClaim`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeClaim {
-    pub name: String,
-    pub uid: Uid,
-    /// The node, once it has registered.
-    pub node: Option<NodeName>,
-    /// Condition Drifted is True.
-    pub drifted: bool,
-    pub deleting: bool,
-    /// When Karpenter takes the node away whatever is on it: `spec.expireAfter` since its creation.
-    pub expires: Option<Timestamp>,
-    /// Why it is not ready yet, in Karpenter's words.
-    pub message: Option<String>,
-}
-
-/// A Karpenter `NodePool`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodePool {
-    pub name: String,
-    pub uid: Uid,
-    pub deleting: bool,
-    /// `spec.template.metadata.labels`: on each node that it makes.
-    pub labels: BTreeMap<String, String>,
-    /// `spec.template.spec.requirements`: what the other labels of its nodes may be.
-    pub requirements: Vec<NodeSelectorRequirement>,
-    /// `spec.template.spec.taints`.
-    pub taints: Vec<Taint>,
-    /// `spec.limits`: the most of each resource that its nodes may have together.
-    pub limits: Quantities,
-    /// `status.resources`: what its nodes have together now.
-    pub used: Quantities,
 }
 
 /// What a fresh read of one node showed.

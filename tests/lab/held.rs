@@ -14,7 +14,7 @@ use lab::{NotYet, wait_until};
 use serde_json::{Value, json};
 
 use crate::shared::{HOLD, Shared};
-use crate::world::{DO_NOT_DISRUPT, PATIENCE, Story, is_ready};
+use crate::world::{DO_NOT_DISRUPT, PATIENCE, SCALE_DOWN_DISABLED, Story, is_ready};
 
 /// Where the relocation is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,7 +122,7 @@ impl<'a> Case<'a> {
         }
         let patch = json!({"spec": {"unschedulable": true}});
         self.patch_node("a", &patch).await;
-        let patch = json!({"metadata": {"annotations": {DO_NOT_DISRUPT: "true"}}});
+        let patch = json!({"metadata": {"annotations": {SCALE_DOWN_DISABLED: "true"}}});
         self.patch_node("b", &patch).await;
     }
 

@@ -42,6 +42,7 @@ mod drifted_pool;
 mod edits;
 mod faults;
 mod forbidden;
+mod generations;
 mod leaders;
 mod migration;
 mod mixed_fleet;

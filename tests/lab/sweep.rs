@@ -14,7 +14,7 @@ use lab::judge::ClusterState;
 use lab::operator::Operator;
 use lab::{NotYet, wait_until};
 
-use crate::world::{DO_NOT_DISRUPT, PATIENCE, World, binary, is_ready, node_of};
+use crate::world::{PATIENCE, SCALE_DOWN_DISABLED, World, binary, is_ready, node_of};
 
 const RELOCATIONS: [&str; 2] = ["stuck", "surge"];
 
@@ -39,7 +39,7 @@ async fn a_world_that_others_have_touched() -> World {
     // For the placeholders of the Deployment and as many pods.
     world.nodes(&[("spare", "4")]).await;
     world.kubectl(&["cordon", "old-1"]).await;
-    let protect = format!("{DO_NOT_DISRUPT}=true");
+    let protect = format!("{SCALE_DOWN_DISABLED}=true");
     world
         .kubectl(&["annotate", "node", "old-2", &protect])
         .await;
@@ -179,9 +179,10 @@ async fn dry_run_shows_all(world: &World) -> (Timestamp, Timestamp) {
     assert_eq!(output.status.code(), Some(0));
     for (thing, of) in [
         // Cordoned by a person, so not by us.
-        ("Node old-1: claim, do-not-disrupt", "stuck"),
+        ("Node old-1: claim, scale-down-disabled", "stuck"),
         // Protected by a person, so not by us.
         ("Node old-2: claim, cordon", "surge"),
+        ("Node spare: scale-down-disabled", "surge"),
         ("Pod default/db-0: do-not-disrupt", "stuck"),
         ("Pod default/db-1: do-not-disrupt", "stuck"),
     ] {
@@ -197,7 +198,7 @@ async fn dry_run_shows_all(world: &World) -> (Timestamp, Timestamp) {
     assert_eq!(costs.count(), 2, "those on old-2, in\n{said}");
     assert!(!said.contains("old-3") && !said.contains("cache"), "{said}");
     assert!(
-        said.ends_with("7 to restore; dry run, nothing was written\n"),
+        said.ends_with("8 to restore; dry run, nothing was written\n"),
         "{said}"
     );
     assert_eq!(
@@ -331,7 +332,7 @@ async fn by_hand_it_puts_back_the_same_and_says_what_it_may_not() {
     let (output, said) = relocator(&world, &world.lab.kubeconfig(), &["sweep"]).await;
     assert_eq!(output.status.code(), Some(0));
     for thing in [
-        "Node old-1: claim, do-not-disrupt, of ",
+        "Node old-1: claim, scale-down-disabled, of ",
         "Node old-2: claim, cordon, of ",
         "Pod default/db-0: do-not-disrupt, of ",
         "Pod default/db-1: do-not-disrupt, of ",
@@ -398,7 +399,7 @@ async fn when_the_definition_is_deleted_all_is_put_back() {
     assert_eq!(output.status.code(), Some(0));
     assert!(
         said.contains(
-            "restored Node old-1: claim, do-not-disrupt, cordon, of NodeRelocation move (UID "
+            "restored Node old-1: claim, scale-down-disabled, cordon, of NodeRelocation move (UID "
         ),
         "{said}"
     );

@@ -5,9 +5,9 @@ use kube::ResourceExt;
 use lab::fixtures::{self, Pods};
 use lab::{NotYet, wait_until};
 
-use crate::world::{DO_NOT_DISRUPT, PATIENCE, World, is_ready, node_of};
+use crate::world::{DO_NOT_DISRUPT, PATIENCE, SCALE_DOWN_DISABLED, World, is_ready, node_of};
 
-/// A database of three on two nodes. Of these somebody has cordoned one and protected the other from Karpenter before,
+/// A database of three on two nodes. Of these somebody has cordoned one and protected the other from its autoscaler before,
 /// and a pod that belongs to its owner is protected by its owner.
 async fn a_world_that_others_have_touched() -> World {
     let world = World::start().await;
@@ -25,7 +25,7 @@ async fn a_world_that_others_have_touched() -> World {
     world.lab.put(&db).await.unwrap();
     world.settled().await;
     world.kubectl(&["cordon", "old-1"]).await;
-    let protect = format!("{DO_NOT_DISRUPT}=true");
+    let protect = format!("{SCALE_DOWN_DISABLED}=true");
     world
         .kubectl(&["annotate", "node", "old-2", &protect])
         .await;
@@ -69,7 +69,7 @@ async fn in_provisioning_it_is_as_if_nothing_had_been() {
     for set in [
         "Node old-2: spec.unschedulable",
         "Node old-1: metadata.annotations[relocation.sh/claimed-by]",
-        "Node old-1: metadata.annotations[karpenter.sh/do-not-disrupt]",
+        "Node old-1: metadata.annotations[cluster-autoscaler.kubernetes.io/scale-down-disabled]",
         "Pod default/db-0: metadata.annotations[karpenter.sh/do-not-disrupt]",
         "Pod relocator-placeholders/",
     ] {
@@ -140,7 +140,7 @@ async fn in_moving_what_has_moved_stays_and_all_else_is_as_before() {
     assert!(!world.is_cordoned("old-2").await, "cordoned by us");
     let old_2 = world.node("old-2").await;
     assert_eq!(
-        old_2.annotations()[DO_NOT_DISRUPT],
+        old_2.annotations()[SCALE_DOWN_DISABLED],
         "true",
         "set by a person"
     );

@@ -27,6 +27,9 @@ pub(crate) const ACCOUNT: &str = "system:serviceaccount:relocator-system:relocat
 
 pub(crate) const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
+/// Nodes that are not Karpenter's are kept by this one.
+pub(crate) const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+
 /// A control plane is seven programs: more than two of them on two cores wait for each other.
 static LABS: Semaphore = Semaphore::const_new(2);
 

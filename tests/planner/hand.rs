@@ -1,12 +1,13 @@
 //! A person's hand is respected: what others change in the middle wins.
 
+use relocator::api::guards::Guard;
 use relocator::plan::Action;
 use relocator::world::ClaimValue;
 use serde_json::json;
 
 use crate::oracle;
 use crate::stages::SURGES;
-use crate::toy::Toy;
+use crate::toy::{Toy, set_guard};
 
 fn moving() -> Toy {
     let mut toy = Toy::new(json!({"nodes": {"names": ["old"]}, "afterDrain": "Uncordon"}));
@@ -75,13 +76,15 @@ fn a_node_whose_claim_is_taken_is_left_alone() {
 #[test]
 fn protection_that_a_person_has_changed_stays_as_they_want_it() {
     let mut toy = moving();
-    toy.by_name("old").marks.do_not_disrupt = Some("2h".into());
-    toy.until("over", Toy::is_over);
-    assert_eq!(
-        toy.by_name("old").marks.do_not_disrupt.as_deref(),
-        Some("2h")
+    set_guard(
+        &mut toy.by_name("old").marks,
+        Guard::ScaleDownDisabled,
+        "2h",
     );
-    assert_eq!(toy.by_name("old").marks.protected_by, None);
+    toy.until("over", Toy::is_over);
+    let marks = &toy.by_name("old").marks;
+    assert_eq!(marks.value_of(Guard::ScaleDownDisabled), Some("2h"));
+    assert_eq!(marks.guards[&Guard::ScaleDownDisabled].by, None);
 }
 
 #[test]
@@ -160,8 +163,10 @@ fn suspended_in_any_stage_nothing_is_begun() {
         toy.relocation.spec.suspend = true;
         for _ in 0..10 {
             let plan = toy.step();
-            // When all was done already, the end of it is no beginning.
-            let begun = plan.actions.iter().any(|a| *a != Action::RemoveFinalizer);
+            // When all was done already, the end of it is no beginning; and what is protected is kept from others' beginnings.
+            let begins =
+                |a: &Action| !matches!(a, Action::RemoveFinalizer | Action::ProtectNode { .. });
+            let begun = plan.actions.iter().any(begins);
             assert!(!begun, "after {steps} steps: {:?}", plan.actions);
         }
         if toy.status().completion_time.is_none() {

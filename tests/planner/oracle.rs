@@ -221,7 +221,7 @@ pub(crate) fn nothing_is_left(before: &Toy, after: &Toy, cordons_stay: bool) {
     }
     for pod in after.cluster.pods.values() {
         assert!(
-            pod.marks.protected_by.is_none() && pod.marks.costed_by.is_none(),
+            pod.marks.relocations().next().is_none() && pod.marks.costed_by.is_none(),
             "7: marks of {}",
             pod.reference
         );

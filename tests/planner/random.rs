@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
+use relocator::api::guards::Guard;
 use relocator::plan;
 use relocator::world::RolloutStrategy;
 use serde_json::json;
 
 use crate::nodes::{collect_garbage, unready, vanish};
 use crate::oracle;
-use crate::toy::Toy;
+use crate::toy::{Toy, set_guard};
 
 /// What a random world is made of.
 #[derive(Clone, Debug)]
@@ -92,7 +93,11 @@ fn world(recipe: &Recipe) -> Toy {
         toy.drifted(&name);
         let node = toy.by_name(&name);
         node.unschedulable = recipe.cordoned[n];
-        node.marks.do_not_disrupt = recipe.protected[n].then(|| "true".to_owned());
+        if recipe.protected[n] {
+            for guard in Guard::ALL {
+                set_guard(&mut node.marks, guard, "true");
+            }
+        }
     }
     for (index, (stateful, places)) in recipe.workloads.iter().enumerate() {
         let name = format!("w{index}");

@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use relocator::api::guards::Guard;
 use relocator::plan::{self, Action, Restore, Sweep, Why};
-use relocator::world::{ClaimValue, Detached, Leftovers, PodRef, SurgeMark, Uid};
+use relocator::world::{ClaimValue, Detached, GuardMark, Leftovers, PodRef, SurgeMark, Uid};
 use serde_json::json;
 
 use crate::oracle;
 use crate::stages::SURGES;
-use crate::toy::Toy;
+use crate::toy::{Toy, set_guard};
+
+const DISRUPT: Guard = Guard::DoNotDisrupt;
+const SCALE_DOWN: Guard = Guard::ScaleDownDisabled;
 
 /// Two nodes with a database and half of a Deployment, and room for them elsewhere.
 fn world() -> Toy {
@@ -81,7 +85,7 @@ fn gone_at_any_moment_nothing_of_it_is_left() {
         swept(&mut toy, &[]);
         oracle::nothing_is_left(&before, &toy, false);
         for pod in toy.cluster.pods.values() {
-            assert_eq!(pod.marks.do_not_disrupt, None, "{}", pod.reference);
+            assert!(pod.marks.guards.is_empty(), "{}", pod.reference);
             assert_eq!(pod.marks.deletion_cost, None, "{}", pod.reference);
         }
     }
@@ -132,10 +136,11 @@ fn what_somebody_has_changed_since_stays_and_only_our_mark_goes() {
     });
     // A person has uncordoned one node, protects the other as they want it, gives a pod its own protection and cost, and scales.
     toy.by_name("old").unschedulable = false;
-    toy.by_name("old-2").marks.do_not_disrupt = Some("2h".into());
+    set_guard(&mut toy.by_name("old-2").marks, SCALE_DOWN, "2h");
     let database = toy.pods_named("db-0")[0].reference.uid.clone();
-    assert!(toy.pod_mut(&database).marks.protected_by.is_some());
-    toy.pod_mut(&database).marks.do_not_disrupt = Some("1h".into());
+    let marks = &mut toy.pod_mut(&database).marks;
+    assert_eq!(marks.guards[&DISRUPT].by, Some(Toy::claim()));
+    set_guard(marks, DISRUPT, "1h");
     let costed = toy.pods_named("web").into_iter();
     let costed = costed.filter(|p| p.marks.costed_by.is_some());
     let costed: Vec<_> = costed.map(|p| p.reference.uid.clone()).collect();
@@ -148,8 +153,8 @@ fn what_somebody_has_changed_since_stays_and_only_our_mark_goes() {
     let said = lines(&plan::sweep(&seen(&toy, &[]))).join("\n");
     for line in [
         "Deployment default/web: mark of a surge, whose replicas somebody has set since, of ",
-        "Node old: claim, do-not-disrupt, mark of a cordon that somebody has changed since, of ",
-        "Node old-2: claim, mark of a do-not-disrupt that somebody has changed since, cordon, of ",
+        "Node old: claim, scale-down-disabled, mark of a cordon that somebody has changed since, of ",
+        "Node old-2: claim, mark of a scale-down-disabled that somebody has changed since, cordon, of ",
         "Pod default/db-0: mark of a do-not-disrupt that somebody has changed since, of ",
     ] {
         let line = format!("{line}NodeRelocation move (UID relocation-uid)");
@@ -158,12 +163,9 @@ fn what_somebody_has_changed_since_stays_and_only_our_mark_goes() {
 
     swept(&mut toy, &[]);
     assert_eq!(toy.deployment_mut("web").replicas, 9);
-    assert_eq!(
-        toy.by_name("old-2").marks.do_not_disrupt.as_deref(),
-        Some("2h")
-    );
+    assert_eq!(toy.by_name("old-2").marks.value_of(SCALE_DOWN), Some("2h"));
     let marks = toy.pod_mut(&database).marks.clone();
-    assert_eq!(marks.do_not_disrupt.as_deref(), Some("1h"));
+    assert_eq!(marks.value_of(DISRUPT), Some("1h"));
     for pod in costed {
         // Those that are still there: nine replicas need no pod to go.
         assert_eq!(toy.pod_mut(&pod).marks.deletion_cost.as_deref(), Some("5"));
@@ -215,15 +217,15 @@ fn of_two_relocations_on_a_node_only_the_marks_of_the_one_that_is_gone_go() {
     let (gone, exists) = (ClaimValue::parse("gone/1"), ClaimValue::parse("exists/2"));
     let node = toy.by_name("spare");
     node.marks.claimed_by = Some(gone);
-    node.marks.protected_by = Some(exists.clone());
-    node.marks.do_not_disrupt = Some("true".into());
+    let guard = GuardMark {
+        value: Some("true".into()),
+        by: Some(exists),
+    };
+    node.marks.guards.insert(DISRUPT, guard.clone());
     swept(&mut toy, &["exists/2"]);
     let marks = &toy.by_name("spare").marks;
-    assert_eq!(
-        (&marks.claimed_by, &marks.protected_by),
-        (&None, &Some(exists))
-    );
-    assert_eq!(marks.do_not_disrupt.as_deref(), Some("true"));
+    assert_eq!(marks.claimed_by, None);
+    assert_eq!(marks.guards[&DISRUPT], guard);
 }
 
 /// We write `NAME/UID`; whoever writes something else there means something else.

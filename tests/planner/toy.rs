@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use relocator::api::guards::Guard;
 use relocator::api::keys;
 use relocator::api::relocation::{NodeRelocation, NodeRelocationSpec};
 use relocator::api::status::NodeRelocationStatus;
-use relocator::plan::{self, Action, Plan, Restore};
+use relocator::plan::{self, Action, Plan, Restore, Unguard};
 use relocator::world::{
-    Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Karpenter, Managed, Marks,
-    MountedClaim, Node, NodeClaim, NodeName, NodePool, OwnerReference, OwnerSight,
+    Budget, ClaimValue, Cluster, DaemonSet, Deployment, Fresh, Generation, GuardMark, Karpenter,
+    Managed, Marks, MountedClaim, Node, NodeClaim, NodeName, NodePool, OwnerReference, OwnerSight,
     PlaceholderLabel, PlaceholderSetup, Pod, PodRef, Priority, ReplicaSet, RolloutStrategy,
     SetUpdate, Shape, Sight, StatefulSet, Uid, Volume, VolumeClaim, WorkloadKind, WorkloadRef,
     World,
@@ -52,6 +53,27 @@ pub(crate) fn owner(kind: &str, name: &str, uid: &Uid) -> OwnerReference {
         name: name.into(),
         uid: uid.clone(),
     }
+}
+
+/// As by a person.
+pub(crate) fn set_guard(marks: &mut Marks, guard: Guard, value: &str) {
+    marks.guards.entry(guard).or_default().value = Some(value.into());
+}
+
+fn guard(marks: &mut Marks, guards: &[Guard]) {
+    for guard in guards {
+        set_guard(marks, *guard, Guard::VALUE);
+        marks.guards.get_mut(guard).unwrap().by = Some(Toy::claim());
+    }
+}
+
+fn unguard(marks: &mut Marks, guards: &[Unguard]) {
+    for Unguard { guard, still_ours } in guards {
+        let mark = marks.guards.get_mut(guard).expect("it was seen");
+        mark.by = None;
+        mark.value.take_if(|_| *still_ours);
+    }
+    marks.guards.retain(|_, mark| *mark != GuardMark::default());
 }
 
 impl Toy {
@@ -141,6 +163,7 @@ impl Toy {
         let claim = NodeClaim {
             name: format!("claim-{name}"),
             uid: format!("claim-{name}").into(),
+            generation: Generation::V1,
             node: Some(name.into()),
             drifted,
             deleting: false,
@@ -536,7 +559,7 @@ impl Toy {
                 self.relocation.metadata.finalizers = None;
             }
             Action::ClaimNode { node, .. }
-            | Action::ProtectNode { node }
+            | Action::ProtectNode { node, .. }
             | Action::Cordon { node } => {
                 if !self.is_current(node) {
                     return false;
@@ -544,17 +567,11 @@ impl Toy {
                 let node = self.node_mut(&node.uid);
                 node.resource_version = version;
                 match action {
-                    Action::ClaimNode { protect, .. } => {
-                        node.marks.claimed_by = Some(claim.clone());
-                        if *protect {
-                            node.marks.do_not_disrupt = Some("true".into());
-                            node.marks.protected_by = Some(claim);
-                        }
+                    Action::ClaimNode { guards, .. } => {
+                        node.marks.claimed_by = Some(claim);
+                        guard(&mut node.marks, guards);
                     }
-                    Action::ProtectNode { .. } => {
-                        node.marks.do_not_disrupt = Some("true".into());
-                        node.marks.protected_by = Some(claim);
-                    }
+                    Action::ProtectNode { guards, .. } => guard(&mut node.marks, guards),
                     Action::Cordon { .. } => {
                         node.unschedulable = true;
                         node.marks.cordoned_by = Some(claim);
@@ -562,17 +579,14 @@ impl Toy {
                     _ => unreachable!(),
                 }
             }
-            Action::ProtectPod { pod } | Action::CheapenPod { pod } => {
+            Action::ProtectPod { pod, .. } | Action::CheapenPod { pod } => {
                 if !self.is_current_pod(pod) {
                     return false;
                 }
                 let pod = self.pod_mut(&pod.pod.uid);
                 pod.resource_version = version;
                 match action {
-                    Action::ProtectPod { .. } => {
-                        pod.marks.do_not_disrupt = Some("true".into());
-                        pod.marks.protected_by = Some(claim);
-                    }
+                    Action::ProtectPod { guards, .. } => guard(&mut pod.marks, guards),
                     Action::CheapenPod { .. } => {
                         pod.marks.deletion_cost = Some(keys::DELETION_COST_VALUE.into());
                         pod.marks.costed_by = Some(claim);
@@ -716,7 +730,7 @@ impl Toy {
             Restore::ReleaseNode {
                 node,
                 marks,
-                unprotect,
+                guards,
                 uncordon,
             } => {
                 if !self.is_current(node) {
@@ -725,19 +739,17 @@ impl Toy {
                 let node = self.node_mut(&node.uid);
                 node.resource_version = version;
                 node.marks.claimed_by.take_if(|_| marks.claim);
-                node.marks.protected_by.take_if(|_| marks.protection);
                 node.marks.cordoned_by.take_if(|_| marks.cordon);
-                node.marks.do_not_disrupt.take_if(|_| *unprotect);
+                unguard(&mut node.marks, guards);
                 node.unschedulable &= !uncordon;
             }
-            Restore::UnprotectPod { pod, still_ours } => {
+            Restore::UnprotectPod { pod, guards } => {
                 if !self.is_current_pod(pod) {
                     return false;
                 }
                 let pod = self.pod_mut(&pod.pod.uid);
                 pod.resource_version = version;
-                pod.marks.protected_by = None;
-                pod.marks.do_not_disrupt.take_if(|_| *still_ours);
+                unguard(&mut pod.marks, guards);
             }
             Restore::UncheapenPod { pod, still_ours } => {
                 if !self.is_current_pod(pod) {

@@ -55,6 +55,7 @@ fn decide(toy: &mut Toy, seconds: i64) -> (usize, usize) {
         match action {
             Action::Restore(Restore::DeletePlaceholder { .. }) => deleted += 1,
             Action::CreatePlaceholder(_) => created += 1,
+            Action::ProtectNode { .. } => {}
             other => panic!("{other:?}"),
         }
         toy.carry_out(action);

@@ -7,8 +7,13 @@ use super::history::Cause;
 use super::json::{string_map, text};
 use super::object::{Detail, Kind, Node, Object, Uid};
 
-/// Karpenter's annotation. On a pod or node that was born with it, it is not ours.
-const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// What keeps autoscalers away. On a pod or node that was born with one, it is not ours.
+pub(crate) const GUARDS: [&str; 4] = [
+    "karpenter.sh/do-not-disrupt",
+    "karpenter.sh/do-not-evict",
+    "karpenter.sh/do-not-consolidate",
+    "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+];
 /// What a surge writes on the pods that are to go.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
@@ -16,7 +21,7 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// an object made later, at its creation:
 ///
 /// - a cordon, unless it is expected to stay, or the node or its `NodeClaim` is in deletion;
-/// - an annotation do-not-disrupt or pod-deletion-cost;
+/// - an annotation that keeps an autoscaler away, or pod-deletion-cost;
 /// - a label, annotation, taint or finalizer with one of the marker prefixes, also on a pod template; these also on
 ///   objects that were made with them. The finalizer of a `NodeRelocation` only once it is being deleted;
 /// - a pod in the namespace of the placeholders;
@@ -75,7 +80,7 @@ fn of_object(
     {
         add("cordon".to_owned());
     }
-    for key in [DO_NOT_DISRUPT, DELETION_COST] {
+    for key in GUARDS.into_iter().chain([DELETION_COST]) {
         let had = before.is_some_and(|b| b.annotations.contains_key(key));
         if object.annotations.contains_key(key) && !had {
             add(format!("annotation {key}"));

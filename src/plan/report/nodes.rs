@@ -41,7 +41,7 @@ impl Finding {
             Reason::KarpenterNotInstalled,
             field,
             format!(
-                "{field} needs Karpenter, but the cluster does not serve nodeclaims.karpenter.sh/v1: install Karpenter, or select by names or selector with state Any"
+                "{field} needs Karpenter, but the cluster serves none of karpenter.sh/v1, v1beta1 and v1alpha5: install Karpenter, or select by names or selector with state Any"
             ),
         )
     }

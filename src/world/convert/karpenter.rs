@@ -9,11 +9,27 @@ use serde_json::Value;
 
 use super::{identity, time};
 use crate::world::quantity::{self, Quantities};
-use crate::world::{NodeClaim, NodeName, NodePool};
+use crate::world::{Generation, NodeClaim, NodeName, NodePool};
 
-/// A Karpenter `NodeClaim`.
+/// A `NodeClaim` of `karpenter.sh/v1`.
 #[must_use]
 pub fn node_claim(object: &DynamicObject) -> Option<NodeClaim> {
+    claim(object, Generation::V1)
+}
+
+/// A `NodeClaim` of `karpenter.sh/v1beta1`.
+#[must_use]
+pub fn node_claim_v1beta1(object: &DynamicObject) -> Option<NodeClaim> {
+    claim(object, Generation::V1Beta1)
+}
+
+/// A Machine of `karpenter.sh/v1alpha5`: its conditions have longer names.
+#[must_use]
+pub fn machine(object: &DynamicObject) -> Option<NodeClaim> {
+    claim(object, Generation::V1Alpha5)
+}
+
+fn claim(object: &DynamicObject, generation: Generation) -> Option<NodeClaim> {
     let (name, uid) = identity(&object.metadata)?;
     let conditions = object
         .data
@@ -22,7 +38,8 @@ pub fn node_claim(object: &DynamicObject) -> Option<NodeClaim> {
     let condition = |kind: &str, status: &str| {
         conditions.and_then(|list| {
             list.iter().find(|c| {
-                c.get("type").and_then(Value::as_str) == Some(kind)
+                let name = c.get("type").and_then(Value::as_str).unwrap_or_default();
+                name.strip_prefix("Machine").unwrap_or(name) == kind
                     && c.get("status").and_then(Value::as_str) == Some(status)
             })
         })
@@ -36,6 +53,7 @@ pub fn node_claim(object: &DynamicObject) -> Option<NodeClaim> {
     Some(NodeClaim {
         name,
         uid,
+        generation,
         node: object
             .data
             .pointer("/status/nodeName")
@@ -44,6 +62,7 @@ pub fn node_claim(object: &DynamicObject) -> Option<NodeClaim> {
             .map(NodeName::from),
         drifted: condition("Drifted", "True").is_some(),
         deleting: object.metadata.deletion_timestamp.is_some(),
+        // Before v1 a NodePool or a Provisioner says it, and do-not-disrupt keeps the node from it.
         expires: object
             .data
             .pointer("/spec/expireAfter")
@@ -60,7 +79,24 @@ pub fn node_claim(object: &DynamicObject) -> Option<NodeClaim> {
     })
 }
 
-/// A Karpenter `NodePool`.
+/// A Provisioner of `karpenter.sh/v1alpha5`, which has no template around what its nodes are like.
+#[must_use]
+pub fn provisioner(object: &DynamicObject) -> Option<NodePool> {
+    let (name, uid) = identity(&object.metadata)?;
+    let at = |path: &str| object.data.pointer(path);
+    Some(NodePool {
+        name,
+        uid,
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        labels: read(at("/spec/labels")),
+        requirements: read(at("/spec/requirements")),
+        taints: read(at("/spec/taints")),
+        limits: quantities(at("/spec/limits/resources")),
+        used: quantities(at("/status/resources")),
+    })
+}
+
+/// A `NodePool`, which is the same in `karpenter.sh/v1` and `v1beta1` as far as we read it.
 #[must_use]
 pub fn node_pool(object: &DynamicObject) -> Option<NodePool> {
     let (name, uid) = identity(&object.metadata)?;
@@ -127,6 +163,38 @@ mod tests {
         let bare = json!({"metadata": {"name": "apps", "uid": "u"}});
         let bare = node_pool(&serde_json::from_value(bare).unwrap()).unwrap();
         assert_eq!((bare.limits.len(), bare.requirements.len()), (0, 0));
+    }
+
+    /// `MachineDrifted`, `MachineLaunched`: Karpenter v0.31, `pkg/apis/v1alpha5`.
+    #[test]
+    fn a_machine_and_its_provisioner_are_a_claim_and_a_pool() {
+        let object = json!({
+            "metadata": {"name": "m", "uid": "u"},
+            "status": {"nodeName": "old", "conditions": [
+                {"type": "MachineLaunched", "status": "False", "message": "no capacity"},
+                {"type": "MachineDrifted", "status": "True"},
+            ]},
+        });
+        let claim = machine(&serde_json::from_value(object).unwrap()).unwrap();
+        assert_eq!(claim.generation, Generation::V1Alpha5);
+        assert_eq!(claim.node, Some("old".into()));
+        assert!(claim.drifted && !claim.deleting);
+        assert_eq!(claim.message.as_deref(), Some("no capacity"));
+
+        let object = json!({
+            "metadata": {"name": "default", "uid": "u"},
+            "spec": {
+                "labels": {"team": "a"}, "limits": {"resources": {"cpu": "8"}},
+                "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}],
+                "taints": [{"key": "dedicated", "effect": "NoSchedule"}],
+            },
+            "status": {"resources": {"cpu": "4"}},
+        });
+        let pool = provisioner(&serde_json::from_value(object).unwrap()).unwrap();
+        assert_eq!(pool.labels["team"], "a");
+        assert_eq!(pool.requirements[0].key, "karpenter.sh/capacity-type");
+        assert_eq!(pool.taints[0].key, "dedicated");
+        assert_eq!((pool.limits["cpu"], pool.used["cpu"]), (8_000, 4_000));
     }
 
     #[test]

@@ -18,13 +18,14 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::Selector;
 
 use super::{
-    Budget, ClaimValue, DaemonSet, Deployment, Detached, Marks, Node, NodeName, OwnerReference,
-    PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy, SetUpdate, Shape, StatefulSet,
-    SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
+    Budget, ClaimValue, DaemonSet, Deployment, Detached, GuardMark, Marks, Node, NodeName,
+    OwnerReference, PlaceholderLabel, Pod, PodRef, ReplicaSet, RolloutStrategy, SetUpdate, Shape,
+    StatefulSet, SurgeMark, Uid, WorkloadKind, WorkloadRef, quantity,
 };
+use crate::api::guards::Guard;
 use crate::api::keys;
 pub use admission::{mutating_webhooks, service, validating_webhooks};
-pub use karpenter::{node_claim, node_pool};
+pub use karpenter::{machine, node_claim, node_claim_v1beta1, node_pool, provisioner};
 pub use other::other_owner;
 pub use storage::{attachment, csi_node, storage_class, volume, volume_claim};
 
@@ -54,11 +55,20 @@ fn marks(meta: &ObjectMeta) -> Marks {
     let claim = |key| annotation(meta, key).map(|text| ClaimValue::parse(&text));
     Marks {
         claimed_by: claim(keys::CLAIMED_BY),
-        protected_by: claim(keys::PROTECTED_BY),
         cordoned_by: claim(keys::CORDONED_BY),
-        do_not_disrupt: annotation(meta, keys::DO_NOT_DISRUPT),
         costed_by: claim(keys::COSTED_BY),
         deletion_cost: annotation(meta, keys::DELETION_COST),
+        guards: Guard::ALL
+            .into_iter()
+            .map(|guard| {
+                let mark = GuardMark {
+                    value: annotation(meta, guard.key()),
+                    by: claim(guard.mark()),
+                };
+                (guard, mark)
+            })
+            .filter(|(_, mark)| *mark != GuardMark::default())
+            .collect(),
     }
 }
 

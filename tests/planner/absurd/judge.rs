@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use relocator::api::guards::Guard;
 use relocator::api::relocation::{ReplacementStrategy, RuleStrategy};
 use relocator::api::status::{NodeRelocationStatus, Stage};
 use relocator::plan::{Action, Plan, Restore};
@@ -97,7 +98,7 @@ impl<'a> Judge<'a> {
 
     fn allows_one(&self, action: &Action) {
         match action {
-            Action::ClaimNode { node, protect } => {
+            Action::ClaimNode { node, guards } => {
                 self.selected(&node.uid);
                 let there = self.nodes[node.uid.as_str()];
                 assert_eq!(
@@ -106,30 +107,27 @@ impl<'a> Judge<'a> {
                     "11: {}",
                     node.name
                 );
-                let foreign = there.annotation("karpenter.sh/do-not-disrupt").is_some();
-                assert!(
-                    !(*protect && foreign),
-                    "{} has a protection of somebody else's",
-                    node.name
-                );
+                guards_nothing_twice(there, guards);
             }
             Action::Cordon { node } => {
                 self.selected(&node.uid);
                 self.ours(&node.uid);
             }
-            Action::ProtectNode { node } => {
+            Action::ProtectNode { node, guards } => {
                 let there = self.nodes[node.uid.as_str()];
                 assert!(
                     !self.is_selected(&node.uid),
                     "{} is to be emptied",
                     node.name
                 );
-                assert_eq!(there.annotation("karpenter.sh/do-not-disrupt"), None);
+                assert!(!guards.is_empty());
+                guards_nothing_twice(there, guards);
             }
-            Action::ProtectPod { pod } => {
+            Action::ProtectPod { pod, guards } => {
                 let there = self.pod(&pod.pod.uid);
                 self.on_selected(there);
-                assert_eq!(there.annotation("karpenter.sh/do-not-disrupt"), None);
+                assert!(!guards.is_empty());
+                guards_nothing_twice(there, guards);
             }
             Action::CheapenPod { pod } => self.on_selected(self.pod(&pod.pod.uid)),
             Action::CreatePlaceholder(placeholder) => {
@@ -305,14 +303,13 @@ impl<'a> Judge<'a> {
             Restore::ReleaseNode {
                 node,
                 uncordon,
-                unprotect,
+                guards,
                 ..
             } => {
                 let there = self.nodes[node.uid.as_str()];
-                let all = ["claimed-by", "protected-by", "cordoned-by"];
+                let all = ["relocation.sh/claimed-by", "relocation.sh/cordoned-by"];
                 assert!(
-                    all.iter()
-                        .any(|key| ours(there, &format!("relocation.sh/{key}"))),
+                    !guards.is_empty() || all.iter().any(|key| ours(there, key)),
                     "7: {}",
                     node.name
                 );
@@ -321,14 +318,13 @@ impl<'a> Judge<'a> {
                     "8: {}",
                     node.name
                 );
-                assert!(
-                    !unprotect || ours(there, "relocation.sh/protected-by"),
-                    "7: {}",
-                    node.name
-                );
+                let all_ours = guards.iter().all(|g| ours(there, g.guard.mark()));
+                assert!(all_ours, "7: {}", node.name);
             }
-            Restore::UnprotectPod { pod, .. } => {
-                assert!(ours(self.pod(&pod.pod.uid), "relocation.sh/protected-by"));
+            Restore::UnprotectPod { pod, guards } => {
+                let there = self.pod(&pod.pod.uid);
+                assert!(!guards.is_empty());
+                assert!(guards.iter().all(|g| ours(there, g.guard.mark())));
             }
             Restore::UncheapenPod { pod, .. } => assert!(ours(
                 self.pod(&pod.pod.uid),
@@ -579,4 +575,11 @@ fn covers(budget: &Object, pod: &Object) -> bool {
     };
     let all: Option<Vec<bool>> = expressions.by_ref().map(holds).collect();
     all.is_none_or(|all| equal && all.into_iter().all(|h| h))
+}
+
+/// 7: what somebody has set stays as it is.
+fn guards_nothing_twice(object: &Object, guards: &[Guard]) {
+    for guard in guards {
+        assert_eq!(object.annotation(guard.key()), None, "{}", object.value);
+    }
 }

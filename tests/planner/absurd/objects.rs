@@ -363,7 +363,11 @@ impl Objects {
         };
         let claims = self.take("NodeClaim", convert::node_claim);
         let pools = self.take("NodePool", convert::node_pool);
-        cluster.karpenter = karpenter.then_some(Karpenter { claims, pools });
+        cluster.karpenter = karpenter.then_some(Karpenter {
+            claims,
+            pools,
+            ..Karpenter::default()
+        });
         cluster
     }
 

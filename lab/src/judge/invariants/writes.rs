@@ -4,42 +4,40 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::writes_between;
 use crate::judge::analysis::{Case, What};
 use crate::judge::history::Cause;
-use crate::judge::left_behind::left_behind;
+use crate::judge::left_behind::{GUARDS, left_behind};
 use crate::judge::object::{Kind, Uid};
 
-/// The one annotation of others that we also set.
-const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
-
-/// 7: nothing is left behind, and a do-not-disrupt that was there at the start mark and that we changed has its value back.
+/// 7: nothing is left behind, and what kept an autoscaler away at the start mark and was changed by us has its value back.
 pub(super) fn nothing_left_behind(case: &Case) -> Vec<String> {
     let mut out = left_behind(case);
     for object in case.start.everything() {
-        let Some(was) = object.annotations.get(DO_NOT_DISRUPT) else {
-            continue;
-        };
         let Some(end) = case.end.get(object.kind, &object.uid) else {
             continue;
         };
-        let is = end.annotations.get(DO_NOT_DISRUPT);
-        if is == Some(was) {
-            continue;
-        }
-        // The change to the last value tells who is to blame.
-        let mut value = Some(was);
-        let mut blamed = None;
-        for change in case.history.changes.iter().filter(|c| {
-            c.object.uid == object.uid && c.cause == Cause::Modified && c.at > case.from
-        }) {
-            let to = change.object.annotations.get(DO_NOT_DISRUPT);
-            if std::mem::replace(&mut value, to) != to {
-                blamed = case.our_write_of(change, "do-not-disrupt");
+        let set = GUARDS.into_iter().filter_map(|key| {
+            let was = object.annotations.get(key)?;
+            (end.annotations.get(key) != Some(was)).then_some((key, was))
+        });
+        for (key, was) in set {
+            // The change to the last value tells who is to blame.
+            let mut value = Some(was);
+            let mut blamed = None;
+            for change in case.history.changes.iter().filter(|c| {
+                c.object.uid == object.uid && c.cause == Cause::Modified && c.at > case.from
+            }) {
+                let to = change.object.annotations.get(key);
+                if std::mem::replace(&mut value, to) != to {
+                    let word = key.rsplit('/').next().unwrap_or(key);
+                    blamed = case.our_write_of(change, word);
+                }
             }
-        }
-        if let Some(request) = blamed {
-            out.push(format!(
-                "{object}: annotation {DO_NOT_DISRUPT} was {was:?} and is {}: {request}",
-                is.map_or_else(|| "gone".to_owned(), |v| format!("{v:?}"))
-            ));
+            if let Some(request) = blamed {
+                let is = end.annotations.get(key);
+                let is = is.map_or_else(|| "gone".to_owned(), |v| format!("{v:?}"));
+                out.push(format!(
+                    "{object}: annotation {key} was {was:?} and is {is}: {request}"
+                ));
+            }
         }
     }
     out
