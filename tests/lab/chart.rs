@@ -106,7 +106,7 @@ async fn rights_are_as_few_as_the_features_that_are_on() {
         rule("deployments, statefulsets", "get, list, watch, patch"),
         rule("rollouts", "get, patch"),
     ];
-    let delete = rule("nodeclaims", "get, list, watch, delete");
+    let delete = rule("nodeclaims, machines", "get, list, watch, delete");
     let all = rendered("rbac.restart=true").await;
     for rule in restart.iter().chain([&delete]) {
         assert!(all.contains(rule), "{rule} in {all}");
@@ -116,7 +116,7 @@ async fn rights_are_as_few_as_the_features_that_are_on() {
     assert!(without.contains(&rule("deployments, statefulsets", "get, list, watch")));
     assert!(without.contains(&rule("rollouts", "get")));
     let without = rendered("rbac.deleteNodes=false").await;
-    assert!(without.contains(&rule("nodeclaims", "get, list, watch")));
+    assert!(without.contains(&rule("nodeclaims, machines", "get, list, watch")));
     let more = "rbac.extraOwners[0].apiGroups={example.com},rbac.extraOwners[0].resources={dbs}";
     let more = rendered(more).await;
     let owner = "apiGroups: [\"example.com\"]\n    resources: [\"dbs\"]\n    verbs: [get]";
